@@ -1,0 +1,71 @@
+"""``python -m harness``: each command is imported when asked for, so --help loads no torch."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from harness.errors import ExitCode, HarnessError
+
+# command -> (module, attribute, one line for --help)
+COMMANDS = {
+    "evaluate": ("harness.cli.evaluate", "evaluate", "Judge and time rooms on the official set."),
+    "fib": ("harness.cli.fib", "fib", "flashinfer-bench's own CLI with the DSA rules added."),
+    "dataset": ("harness.cli.dataset", "dataset", "Make, verify, fetch or export workload data."),
+    "report": ("harness.cli.report", "report", "Render tables from recorded runs."),
+    "new": ("harness.cli.rooms", "new", "Start a room."),
+    "clean": ("harness.cli.rooms", "clean", "Remove caches that this project made."),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group that knows its commands' names and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Judge, time and compare kernels for the FlashInfer-Bench contest.
+
+    Exit codes: 0 all well, 1 a workload failed, 2 usage or configuration, 3 environment or
+    dataset unfit, 4 a tool is missing, 5 GPU busy, 6 incomplete, 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; errors become one message on stderr."""
+    try:
+        result = cli.main(
+            list(arguments) if arguments is not None else None,
+            prog_name="harness",
+            standalone_mode=False,
+        )
+    except HarnessError as error:
+        click.echo(f"error: {error}", err=True)
+        return int(error.exit_code)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        return int(ExitCode.INTERRUPTED)
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        return int(ExitCode.USAGE)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        return int(ExitCode.INTERRUPTED)
+    return int(result) if isinstance(result, int) else int(ExitCode.OK)

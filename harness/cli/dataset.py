@@ -1,0 +1,132 @@
+"""`python -m harness dataset`: make, verify, fetch and export workload tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from harness.config import Room, Workspace, load_workspace
+from harness.dataset import (
+    WorkloadRow,
+    export,
+    fetch,
+    is_checkout,
+    locate,
+    make,
+    read_workloads,
+    select_rooms,
+    verify,
+)
+from harness.errors import DatasetError
+
+_FOLDER = click.Path(path_type=Path)
+_rooms_argument = click.argument("rooms", nargs=-1, metavar="[ROOM]...")
+_workloads_option = click.option(
+    "--workloads", "spec", default="all", show_default=True, help="all, smoke or UUID prefixes."
+)
+_dataset_option = click.option(
+    "--dataset", "override", type=_FOLDER, help="A data set elsewhere (also FIB_DATASET_PATH)."
+)
+
+
+def _chosen(workspace: Workspace, names: Sequence[str]) -> dict[str, Room]:
+    return {name: workspace.room(name) for name in names or workspace.rooms}
+
+
+def _rows(root: Path, rooms: Mapping[str, Room], spec: str) -> dict[str, list[WorkloadRow]]:
+    rows = {name: read_workloads(root, room) for name, room in rooms.items()}
+    return select_rooms(rows, rooms, spec)
+
+
+@click.group("dataset")
+def dataset() -> None:
+    """Make, verify, fetch and export the tensors that workloads take from files."""
+
+
+@dataset.command("make")
+@_rooms_argument
+@_workloads_option
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes (default: usable cores).")
+@click.option("--remake", is_flag=True, help="Replace blobs that differ from the manifest.")
+@click.option(
+    "--update-manifest",
+    is_flag=True,
+    help="Maintainers: make anew and record the hashes instead of checking them.",
+)
+def make_command(
+    rooms: tuple[str, ...], spec: str, jobs: int | None, remake: bool, update_manifest: bool
+) -> None:
+    """Make the blobs that this checkout lacks, each checked against workloads/blobs.sha256."""
+    from harness.dataset.progress import show_progress
+
+    workspace = load_workspace()
+    rows = _rows(workspace.root, _chosen(workspace, rooms), spec)
+    with show_progress() as progress:
+        report = make(
+            workspace.root, workspace.rooms, rows, jobs, progress, remake, update_manifest
+        )
+    click.echo(
+        f"made {report.made} blobs ({report.made_bytes / 1e6:.1f} MB), "
+        f"kept {report.kept} ({report.kept_bytes / 1e6:.1f} MB)"
+    )
+
+
+@dataset.command("verify")
+@_rooms_argument
+@_workloads_option
+@_dataset_option
+def verify_command(rooms: tuple[str, ...], spec: str, override: Path | None) -> None:
+    """Look for missing, truncated, damaged, wrongly shaped and Git-LFS-pointer blobs.
+
+    In the checkout, and in an export of it, hashes are compared with the manifest as well.
+    """
+    workspace = load_workspace()
+    root = locate(workspace, override)
+    chosen = _chosen(workspace, rooms)
+    verdict = verify(root, chosen.values(), _rows(root, chosen, spec))
+    for fault in verdict.faults:
+        click.echo(str(fault))
+    click.echo(f"{root}: {verdict.checked} blobs checked, {verdict.hashed} with their hash")
+    if verdict.faults:
+        step = "make" if is_checkout(root) else f"fetch {root}"
+        raise DatasetError(
+            f"{root}: {len(verdict.faults)} of {verdict.checked} blobs are unfit; "
+            f"`python -m harness dataset {step}` completes the set"
+        )
+
+
+@dataset.command("fetch")
+@click.argument("directory", type=_FOLDER)
+def fetch_command(directory: Path) -> None:
+    """Download the official data set, at the revision pinned in config.toml, into DIRECTORY."""
+    workspace = load_workspace()
+    folder, revision = fetch(workspace, directory)
+    click.echo(f"{folder}: {workspace.dataset_repository} at {revision}")
+    verdict = verify(folder, workspace.rooms.values())
+    for fault in verdict.faults:
+        click.echo(str(fault))
+    if verdict.faults:
+        raise DatasetError(
+            f"{folder}: {len(verdict.faults)} of {verdict.checked} blobs are unfit after the "
+            f"download; run the command again, and see docs/dataset.md"
+        )
+    click.echo(f"{verdict.checked} blobs are whole; use them with FIB_DATASET_PATH={folder}")
+
+
+@dataset.command("export")
+@click.argument("directory", type=_FOLDER)
+@_dataset_option
+def export_command(directory: Path, override: Path | None) -> None:
+    """Write definitions, workloads, packed solutions and blobs in the official layout."""
+    from harness.dataset.progress import show_progress
+
+    workspace = load_workspace()
+    root = locate(workspace, override)
+    with show_progress() as progress:
+        report = export(workspace, root, directory, progress=progress)
+    click.echo(
+        f"{report.directory}: {report.definitions} definitions, {report.workloads} workloads, "
+        f"{report.solutions} solutions, {report.blobs} blobs, {report.size_bytes / 1e6:.1f} MB"
+    )

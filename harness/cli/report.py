@@ -1,0 +1,94 @@
+"""``harness report``: tables from results/latest, and the block of the README that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from harness.config import Workspace, load_workspace
+from harness.errors import ExitCode, HarnessError, UsageError
+from harness.packing import pack
+from harness.records import RunRecord, all_latest, write_atomically
+from harness.report import (
+    README_BLOCK,
+    is_stale,
+    read_block,
+    render_summary,
+    render_workloads,
+    replace_block,
+    without_staleness,
+)
+
+
+@click.command()
+@click.argument("rooms", nargs=-1)
+@click.option("--device", metavar="SLUG", help="Only this device, such as nvidia-h200.")
+@click.option("--workloads", is_flag=True, help="One table a room, one row a workload.")
+@click.option("--readme", is_flag=True, help="Rewrite the results block of README.md.")
+@click.option("--check", is_flag=True, help="Compare README.md with results/; 1 if they differ.")
+def report(
+    rooms: tuple[str, ...], device: str | None, workloads: bool, readme: bool, check: bool
+) -> int:
+    """Print the latest recorded sweep of each room as Markdown."""
+    workspace = load_workspace()
+    names = [workspace.room(room).name for room in rooms] or list(workspace.rooms)
+    if (readme or check) and (rooms or device or workloads):
+        raise UsageError("--readme and --check: expected nothing else; the block holds all rooms")
+    records = [
+        record
+        for record in all_latest(workspace.root)
+        if record.room in names and device in (None, record.device)
+    ]
+    packed = packed_hashes(workspace, names)
+    if workloads:
+        tables = [render_workloads(record, packed[record.room]) for record in records]
+        click.echo("\n\n".join(tables) or "not measured")
+        return ExitCode.OK
+    summary = render_summary(names, records, packed)
+    if check:
+        return check_readme(workspace, summary, records, packed)
+    if readme:
+        return rewrite_readme(workspace, summary)
+    click.echo(summary)
+    return ExitCode.OK
+
+
+def packed_hashes(workspace: Workspace, rooms: Sequence[str]) -> dict[str, str | None]:
+    """Content hash of each room as it packs now; None where it does not pack."""
+    hashes: dict[str, str | None] = {}
+    for room in rooms:
+        try:
+            hashes[room] = pack(workspace, room).sha256
+        except HarnessError as error:
+            click.echo(f"{room} does not pack: {error}", err=True)
+            hashes[room] = None
+    return hashes
+
+
+def rewrite_readme(workspace: Workspace, summary: str) -> int:
+    path = workspace.root / "README.md"
+    before = path.read_text(encoding="utf-8")
+    after = replace_block(before, README_BLOCK, summary)
+    if after != before:
+        write_atomically(path, after)
+    click.echo(f"{path.name}: {'unchanged' if after == before else 'results rewritten'}")
+    return ExitCode.OK
+
+
+def check_readme(
+    workspace: Workspace,
+    summary: str,
+    records: Sequence[RunRecord],
+    packed: dict[str, str | None],
+) -> int:
+    """0 where README.md shows what results/ holds. Stale evidence is named, and no failure."""
+    shown = read_block((workspace.root / "README.md").read_text(encoding="utf-8"), README_BLOCK)
+    for record in records:
+        if is_stale(record, packed[record.room]):
+            click.echo(f"{record.room} on {record.device} is stale; measure it again")
+    if without_staleness(shown) != without_staleness(summary):
+        click.echo("README.md differs from results/; run `python -m harness report --readme`")
+        return ExitCode.FAILED
+    click.echo("README.md agrees with results/")
+    return ExitCode.OK

@@ -1,0 +1,119 @@
+"""A folder of its own in the official layout, with everything that the official tools validate."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import packing
+from harness.config import Room, Workspace
+from harness.dataset.blobs import expected_tensors
+from harness.dataset.generation import Progress, ensure_blobs
+from harness.dataset.manifest import read_manifest, write_manifest
+from harness.dataset.workloads import WorkloadRow, read_definition, read_workloads
+from harness.errors import DatasetError, UsageError
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What an export wrote."""
+
+    directory: Path
+    definitions: int
+    workloads: int
+    solutions: int
+    blobs: int
+    size_bytes: int
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _workload_line(room: Room, row: WorkloadRow) -> str:
+    inputs = {
+        name: {**spec, "path": os.path.normpath(spec["path"])} if "path" in spec else dict(spec)
+        for name, spec in row.inputs.items()
+    }
+    workload = {"axes": dict(row.axes), "inputs": inputs, "uuid": row.uuid}
+    return json.dumps({"definition": room.definition, "workload": workload}) + "\n"
+
+
+def _export_room(source: Path, target: Path, room: Room) -> tuple[int, int]:
+    """Definition, workloads and blobs of one room. Returns the numbers of workloads and blobs."""
+    definition, rows = read_definition(source, room), read_workloads(source, room)
+    place = f"{room.op_type}/{room.definition}"
+    _write(target / f"definitions/{place}.json", json.dumps(definition, indent=2) + "\n")
+    lines = "".join(_workload_line(room, row) for row in rows)
+    _write(target / f"workloads/{place}.jsonl", lines)
+    blobs = [path for row in rows for path in expected_tensors(definition, row)]
+    for path in blobs:
+        if Path(path).is_absolute():
+            raise DatasetError(f"{source}: the blob {path} lies outside the set; it cannot travel")
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / path, target / path)
+    return len(rows), len(blobs)
+
+
+def _export_solution(workspace: Workspace, target: Path, room: Room) -> None:
+    packed = packing.pack(workspace, room.name)
+    author = json.loads(packed.text)["author"]
+    folder = target / "solutions" / author / room.op_type / room.definition
+    _write(folder / f"{packed.name}.json", packed.text)
+
+
+def _check_target(directory: Path) -> Path:
+    directory = directory.expanduser().resolve()
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(
+            f"{directory}: expected a new or empty folder, got one in use; name another one"
+        )
+    return directory
+
+
+def export(
+    workspace: Workspace,
+    source: Path,
+    directory: Path,
+    rooms: Mapping[str, Room] | None = None,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Write definitions/, workloads/, solutions/ and blob/ of the rooms into a new folder.
+
+    source: the data set that definitions, workloads and blobs come from; blobs that a checkout
+    lacks are made first. Solutions are packed anew. The folder appears whole or not at all.
+    The checkout's manifest travels along, so that the export counts as the same content.
+    Raises UsageError for a folder in use, DatasetError and PackingError for what cannot be
+    exported.
+    """
+    directory = _check_target(directory)
+    rooms = workspace.rooms if rooms is None else rooms
+    for room in rooms.values():
+        ensure_blobs(source, room, read_workloads(source, room), progress)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+    try:
+        workloads = blobs = 0
+        for room in rooms.values():
+            room_workloads, room_blobs = _export_room(source, partial, room)
+            _export_solution(workspace, partial, room)
+            workloads, blobs = workloads + room_workloads, blobs + room_blobs
+        manifest = read_manifest(source)
+        if manifest is not None:
+            exported = {path: sha for path, sha in manifest.items() if (partial / path).exists()}
+            write_manifest(partial, exported)
+        size_bytes = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file())
+        partial.chmod(0o755)
+        if directory.is_dir():
+            directory.rmdir()
+        partial.rename(directory)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return ExportReport(directory, len(rooms), workloads, len(rooms), blobs, size_bytes)

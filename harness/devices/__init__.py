@@ -1,0 +1,49 @@
+"""What the GPU is, how fast it is clocked, and whether somebody else computes on it.
+
+    sources   the CUDA driver and NVML, each behind a protocol that tests stand in for
+    facts     DeviceFacts of a device string; library versions
+    clocks    samples before and after, and which of them were throttled
+    sharing   other processes on the GPU, and one lock a GPU
+
+Nothing here sets a clock, and nothing imports torch.
+"""
+
+from harness.devices.clocks import (
+    describe_throttling,
+    sample_clocks,
+    summarise_clocks,
+    throttle_reasons,
+    throttled,
+)
+from harness.devices.facts import libraries, load_cuda, read_facts
+from harness.devices.sharing import device_lock, other_users, require_idle
+from harness.devices.sources import (
+    CPU_SLUG,
+    ClockSample,
+    CudaDriver,
+    DeviceFacts,
+    GpuProcess,
+    Nvml,
+    slug_of,
+)
+
+__all__ = [
+    "CPU_SLUG",
+    "ClockSample",
+    "CudaDriver",
+    "DeviceFacts",
+    "GpuProcess",
+    "Nvml",
+    "describe_throttling",
+    "device_lock",
+    "libraries",
+    "load_cuda",
+    "other_users",
+    "read_facts",
+    "require_idle",
+    "sample_clocks",
+    "slug_of",
+    "summarise_clocks",
+    "throttle_reasons",
+    "throttled",
+]

@@ -1,0 +1,10 @@
+"""Drives flashinfer-bench's own builder and evaluators; the only door to them.
+
+    sweep ──► pool ──(JSON lines over pipes)──► worker ──► judge ──► flashinfer-bench
+      │
+      └──► records: every verdict is appended and fsynced before the next one starts
+
+One worker process a room stays warm, in a session of its own. It is replaced after a crash, a
+timeout or a CUDA fault, so that no solution can change another one's verdict. This package
+imports no torch; only the worker's modules (worker, judge, diagnosis) do.
+"""

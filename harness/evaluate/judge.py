@@ -1,0 +1,302 @@
+"""Judges one workload in a worker: official inputs, reference, builder and acceptance rule.
+
+The official evaluator class decides; this module feeds it one seeded trial at a time, poisons
+the outputs before each call, times with harness.timing and turns what happened into an Outcome.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from flashinfer_bench.bench.config import BenchmarkConfig
+from flashinfer_bench.bench.evaluators.registry import resolve_evaluator
+from flashinfer_bench.bench.evaluators.utils import allocate_outputs
+from flashinfer_bench.bench.utils import make_eval
+from flashinfer_bench.compile import BuilderRegistry
+from flashinfer_bench.data import Correctness, Definition, EvaluationStatus, Performance, Solution
+from flashinfer_bench.data import Workload as OfficialWorkload
+
+from harness.evaluate.diagnosis import describe_mismatch, describe_reference, dump_inputs
+from harness.evaluate.protocol import Job, Outcome, Stage, Status, trial_seed
+from harness.timing import InconsistentGpuWork, NoGpuWork, Timer, select_timer
+
+ReportStage = Callable[[Stage], None]
+INTEGER_POISON_BYTE = 0x7F
+
+
+class _Verdict(Exception):
+    """Ends the judging of a workload early."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.detail)
+        self.outcome = outcome
+
+
+class PoisoningRunnable:
+    """A solution whose outputs hold NaN (integers: 0x7F bytes) before each call.
+
+    The official evaluator hands out torch.empty, which may still hold the reference's result.
+    """
+
+    def __init__(self, inner: Any, num_outputs: int) -> None:
+        self._inner = inner
+        self._num_outputs = num_outputs
+        self.metadata = inner.metadata
+        self.last_call_us = 0.0
+
+    def __call__(self, *args: Any) -> Any:
+        if self.metadata.destination_passing_style:
+            for output in args[len(args) - self._num_outputs :]:
+                if output.is_floating_point():
+                    output.fill_(float("nan"))
+                else:
+                    output.view(torch.uint8).fill_(INTEGER_POISON_BYTE)
+        begin = time.perf_counter()
+        result = self._inner(*args)
+        self.last_call_us = (time.perf_counter() - begin) * 1e6
+        return result
+
+
+class _Judge:
+    """One job's state: definition, solution, config, trials."""
+
+    def __init__(self, job: Job, report: ReportStage) -> None:
+        self.job, self.report = job, report
+        self.definition = Definition.model_validate_json(Path(job.definition_path).read_text())
+        self.workload = OfficialWorkload.model_validate(job.workload)
+        settings = job.settings
+        self.config = BenchmarkConfig(
+            warmup_runs=settings.warmup_runs,
+            iterations=settings.iterations,
+            num_trials=1,
+            atol=settings.atol,
+            rtol=settings.rtol,
+            required_matched_ratio=settings.required_matched_ratio,
+            profile_baseline=False,
+            timeout_seconds=settings.timeout_s,
+        )
+        self.evaluator = resolve_evaluator(self.definition)
+        self.inputs: list[list[Any]] = []
+        self.references: list[list[torch.Tensor]] = []
+        self.matched_ratio: float | None = None
+
+    def prepare_trials(self) -> None:
+        """Inputs and reference outputs of every trial; equal inputs are computed once."""
+        root = Path(self.job.dataset_root)
+        is_random = any(
+            name not in self.workload.inputs or self.workload.inputs[name].type == "random"
+            for name in self.definition.inputs
+        )
+        self.report(Stage.REFERENCE)
+        for trial in self.job.trials():
+            if self.inputs and not is_random:
+                # Files and scalars only: every trial has the same inputs and reference.
+                self.inputs.append(self.inputs[0])
+                self.references.append(self.references[0])
+                continue
+            torch.manual_seed(trial_seed(self.job.settings.seed, self.job.uuid, trial))
+            try:
+                baseline = self.evaluator.build_baseline(
+                    self.definition, self.workload, self.config, self.job.device, root
+                )
+            except Exception as error:
+                raise _Verdict(
+                    Outcome(Status.REFERENCE_ERROR, detail=_one_line(error), log=_trace())
+                ) from error
+            self.inputs += baseline.inputs
+            self.references += baseline.outputs
+            problem = describe_reference(list(self.definition.outputs), baseline.outputs[0])
+            if problem:
+                raise _Verdict(
+                    Outcome(Status.INVALID_REFERENCE, detail=f"trial {trial}: {problem}")
+                )
+
+    def build(self) -> PoisoningRunnable:
+        self.report(Stage.BUILD)
+        try:
+            solution = Solution.model_validate_json(Path(self.job.solution_path).read_text())
+            runnable = BuilderRegistry.get_instance().build(self.definition, solution)
+        except Exception as error:
+            raise _Verdict(
+                self._official(EvaluationStatus.COMPILE_ERROR, detail=_one_line(error))
+            ) from error
+        return PoisoningRunnable(runnable, len(self.definition.outputs))
+
+    def check(self, runnable: PoisoningRunnable) -> Correctness:
+        """The official acceptance rule on every trial. Returns the worst errors."""
+        self.report(Stage.CORRECTNESS)
+        worst_abs = worst_rel = 0.0
+        ratios = []
+        for trial, values, expected in zip(
+            self.job.trials(), self.inputs, self.references, strict=True
+        ):
+            correctness, evaluation = self.evaluator.check_correctness(
+                definition=self.definition,
+                sol_runnable=runnable,
+                inputs=[values],
+                ref_outputs=[expected],
+                cfg=self.config,
+                log_path=None,
+                device=self.job.device,
+            )
+            if evaluation is not None:
+                raise _Verdict(self._explain(trial, runnable, values, expected, evaluation))
+            worst_abs = max(worst_abs, correctness.max_absolute_error)
+            worst_rel = max(worst_rel, correctness.max_relative_error)
+            ratios.append((correctness.extra or {}).get("matched_ratio"))
+        known = [ratio for ratio in ratios if ratio is not None]
+        self.matched_ratio = min(known) if known else None
+        return Correctness(max_absolute_error=worst_abs, max_relative_error=worst_rel)
+
+    def time(self, runnable: PoisoningRunnable) -> tuple[list[float], tuple[str, ...]]:
+        """Latency of each trial in µs, and the names of the GPU activities."""
+        self.report(Stage.TIMING)
+        settings = self.job.settings
+        if settings.timer == "host":
+            return [runnable.last_call_us], ()
+        timer = select_timer(settings.timer, self.job.device)
+        latencies, activities = [], ()
+        for values in self.inputs:
+            measured = self._measure(timer, runnable._inner, values)
+            latencies.append(measured.latency_us)
+            activities = measured.activities
+        return latencies, activities
+
+    def time_reference(self) -> float | None:
+        if not self.job.time_reference or self.job.settings.timer == "host":
+            return None
+        reference = BuilderRegistry.get_instance().build_reference(self.definition)
+        timer = select_timer(self.job.settings.timer, self.job.device)
+        return timer.measure(lambda: reference(*self.inputs[0]), 1, 3).latency_us
+
+    def _measure(self, timer: Timer, runnable: Any, values: list[Any]) -> Any:
+        args = list(values)
+        if runnable.metadata.destination_passing_style:
+            args += allocate_outputs(self.definition, values, self.job.device)
+        settings = self.job.settings
+        try:
+            with torch.no_grad():
+                return timer.measure(
+                    lambda: runnable(*args), settings.warmup_runs, settings.iterations
+                )
+        except NoGpuWork as error:
+            raise _Verdict(Outcome(Status.NO_GPU_WORK, detail=str(error))) from error
+        except InconsistentGpuWork as error:
+            raise _Verdict(
+                self._official(EvaluationStatus.RUNTIME_ERROR, detail=str(error))
+            ) from error
+        except Exception as error:
+            traceback.print_exc()
+            raise _Verdict(
+                self._official(EvaluationStatus.RUNTIME_ERROR, detail=_one_line(error))
+            ) from error
+
+    def _explain(
+        self, trial: int, runnable: PoisoningRunnable, values: list[Any],
+        expected: list[torch.Tensor], evaluation: Any,
+    ) -> Outcome:  # fmt: skip
+        """A failing trial's verdict with the worst element and how to repeat it."""
+        notes = [f"trial {trial}"]
+        if evaluation.status is EvaluationStatus.INCORRECT_NUMERICAL:
+            notes += self._mismatches(runnable, values, expected)
+        notes += [line for line in (evaluation.log or "").splitlines() if line][:1]
+        if self.job.dump_folder:
+            stem = f"{self.job.room}-{self.job.uuid}-trial{trial}"
+            names = list(self.definition.inputs)
+            notes.append(f"inputs kept in {dump_inputs(self.job.dump_folder, stem, names, values)}")
+        notes.append(
+            f"repeat: python -m harness evaluate {self.job.room} --workloads {self.job.uuid} "
+            f"--seed {self.job.settings.seed} --only-trial {trial}"
+        )
+        correctness = evaluation.correctness
+        return Outcome(
+            Status(evaluation.status.value),
+            max_abs_error=correctness.max_absolute_error if correctness else None,
+            max_rel_error=correctness.max_relative_error if correctness else None,
+            matched_ratio=(correctness.extra or {}).get("matched_ratio") if correctness else None,
+            detail="; ".join(notes),
+            evaluation=evaluation.model_dump(mode="json"),
+        )
+
+    def _mismatches(
+        self, runnable: PoisoningRunnable, values: list[Any], expected: list[torch.Tensor]
+    ) -> list[str]:
+        if self.definition.name.startswith("dsa_topk_indexer"):
+            return []  # indices are compared by their scores; the evaluator's log says which
+        with torch.no_grad():
+            out = allocate_outputs(self.definition, values, self.job.device)
+            runnable(*values, *out)
+        settings = self.job.settings
+        found = (
+            describe_mismatch(
+                name, got, want, settings.atol, settings.rtol, settings.required_matched_ratio
+            )
+            for name, got, want in zip(self.definition.outputs, out, expected, strict=True)
+        )
+        return [text for text in found if text]
+
+    def _official(self, status: Any, detail: str = "", **parts: Any) -> Outcome:
+        evaluation = make_eval(status=status, device=self.job.device, log_path=None, **parts)
+        return Outcome(
+            Status(status.value),
+            detail=detail,
+            log=_trace() if status is not EvaluationStatus.PASSED else "",
+            evaluation=evaluation.model_dump(mode="json"),
+        )
+
+    def passed(
+        self, correctness: Correctness, latencies_us: list[float], activities: tuple[str, ...]
+    ) -> Outcome:
+        mean_us = sum(latencies_us) / len(latencies_us)
+        reference_us = self.time_reference()
+        performance = Performance(
+            latency_ms=mean_us / 1e3,
+            reference_latency_ms=(reference_us or 0.0) / 1e3,
+            speedup_factor=(reference_us or 0.0) / mean_us,
+        )
+        evaluation = make_eval(
+            status=EvaluationStatus.PASSED,
+            device=self.job.device,
+            log_path=None,
+            correctness=correctness,
+            performance=performance,
+        )
+        return Outcome(
+            Status.PASSED,
+            latency_us=None if self.job.settings.timer == "host" else mean_us,
+            trial_latencies_us=tuple(latencies_us),
+            reference_latency_us=reference_us,
+            max_abs_error=correctness.max_absolute_error,
+            max_rel_error=correctness.max_relative_error,
+            matched_ratio=self.matched_ratio,
+            activities=activities,
+            evaluation=evaluation.model_dump(mode="json"),
+        )
+
+
+def judge(job: Job, report: ReportStage) -> Outcome:
+    """Judge one workload. Raises nothing that a solution or reference can cause in Python."""
+    report(Stage.INPUTS)
+    state = _Judge(job, report)
+    try:
+        state.prepare_trials()
+        runnable = state.build()
+        correctness = state.check(runnable)
+        latencies_us, activities = state.time(runnable)
+        return state.passed(correctness, latencies_us, activities)
+    except _Verdict as verdict:
+        return verdict.outcome
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:600]}"
+
+
+def _trace() -> str:
+    return traceback.format_exc()[-8000:]

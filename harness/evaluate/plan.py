@@ -1,0 +1,162 @@
+"""From a request to jobs: what is judged, how, and what an earlier run already answered."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from harness import dataset
+from harness.config import Room, Workspace
+from harness.dataset import WorkloadRow
+from harness.devices import DeviceFacts, libraries
+from harness.errors import DatasetError, UsageError
+from harness.evaluate.protocol import Job, Settings
+from harness.packing import Packed, pack, write
+from harness.records import judge_sha256, settings_sha256
+
+PROTOCOLS = ("official", "fast")
+FAST_WARMUP_RUNS, FAST_ITERATIONS, FAST_TRIALS = 3, 10, 1
+JUDGE_SOURCES = (
+    "harness/evaluators.py",
+    "harness/timing.py",
+    "harness/evaluate/judge.py",
+    "harness/evaluate/diagnosis.py",
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for. None means the room's official value or this machine's default."""
+
+    rooms: tuple[str, ...]
+    workloads: tuple[str, ...]
+    protocol: str = "official"
+    trials: int | None = None
+    seed: int = 0
+    resume: bool = False
+    route: str | None = None
+    dataset: str | None = None
+    timer: str | None = None
+    time_reference: bool = False
+    only_trial: int | None = None
+    dump_folder: str | None = None
+    record: bool = False
+
+
+@dataclass(frozen=True)
+class RoomPlan:
+    """One room, ready to run."""
+
+    room: Room
+    packed: Packed
+    solution_path: Path
+    rows: tuple[WorkloadRow, ...]
+    settings: Settings
+    dataset_root: Path
+    definition_path: Path
+    dataset_sha256: str
+    judge_sha256: str
+    settings_sha256: str
+    is_full: bool
+
+    def job(self, row: WorkloadRow, device: str, request: Request) -> Job:
+        return Job(
+            room=self.room.name,
+            definition_path=str(self.definition_path),
+            solution_path=str(self.solution_path),
+            dataset_root=str(self.dataset_root),
+            workload={"axes": dict(row.axes), "inputs": dict(row.inputs), "uuid": row.uuid},
+            device=device,
+            settings=self.settings,
+            only_trial=request.only_trial,
+            time_reference=request.time_reference,
+            dump_folder=request.dump_folder,
+        )
+
+
+def torch_device(facts: DeviceFacts) -> str:
+    """Workers see the first visible GPU, or none."""
+    return "cpu" if facts.uuid is None else "cuda:0"
+
+
+def make_plans(workspace: Workspace, request: Request, facts: DeviceFacts) -> list[RoomPlan]:
+    """Pack the rooms, choose the workloads, resolve the settings. Raises HarnessError."""
+    root = dataset.locate(workspace, request.dataset)
+    rooms = [workspace.room(name) for name in request.rooms or tuple(workspace.rooms)]
+    on_cpu = facts.uuid is None
+    chosen = dataset.select_rooms(
+        {room.name: dataset.read_workloads(root, room) for room in rooms},
+        workspace.rooms,
+        request.workloads,
+        {room.name: room.smoke_cpu if on_cpu else room.smoke for room in rooms},
+    )
+    return [
+        _plan_room(workspace, room, tuple(chosen[room.name]), request, root, facts)
+        for room in rooms
+        if room.name in chosen
+    ]
+
+
+def resolve_settings(room: Room, request: Request, on_cpu: bool) -> Settings:
+    """Command line over protocol over config.toml. On a CPU one trial, timed by the host."""
+    if request.protocol not in PROTOCOLS:
+        raise UsageError(
+            f"protocol: expected one of {', '.join(PROTOCOLS)}, got {request.protocol!r}"
+        )
+    official = room.evaluation
+    settings = Settings(**asdict(official), timer=request.timer or "cupti", seed=request.seed)
+    if request.protocol == "fast":
+        settings = replace(
+            settings,
+            warmup_runs=FAST_WARMUP_RUNS,
+            iterations=FAST_ITERATIONS,
+            trials=FAST_TRIALS,
+        )
+    if on_cpu:
+        settings = replace(settings, trials=1, timer="host")
+    if request.trials is not None:
+        settings = replace(settings, trials=request.trials)
+    return settings
+
+
+def _plan_room(
+    workspace: Workspace,
+    room: Room,
+    rows: tuple[WorkloadRow, ...],
+    request: Request,
+    root: Path,
+    facts: DeviceFacts,
+) -> RoomPlan:
+    settings = resolve_settings(room, request, facts.uuid is None)
+    packed = pack(workspace, room.name, request.route)
+    definition = _only(root, "definitions", room, ".json")
+    workloads = _only(root, "workloads", room, ".jsonl")
+    version = libraries().get("flashinfer-bench", "unknown")
+    values = {**asdict(settings), "only_trial": request.only_trial}
+    return RoomPlan(
+        room=room,
+        packed=packed,
+        solution_path=write(packed),
+        rows=rows,
+        settings=settings,
+        dataset_root=root,
+        definition_path=definition,
+        dataset_sha256=dataset.content_sha256(root, room),
+        judge_sha256=judge_sha256(
+            definition,
+            workloads,
+            f"flashinfer-bench {version}",
+            [workspace.root / source for source in JUDGE_SOURCES],
+            settings.timer,
+            {key: value for key, value in values.items() if key != "seed"},
+        ),
+        settings_sha256=settings_sha256(values),
+        is_full=len(rows) == len(dataset.read_workloads(root, room)),
+    )
+
+
+def _only(root: Path, kind: str, room: Room, suffix: str) -> Path:
+    found = sorted((root / kind).rglob(f"{room.definition}{suffix}"))
+    if len(found) != 1:
+        raise DatasetError(f"{root}/{kind}: expected one {room.definition}{suffix}, got {found}")
+    return found[0]

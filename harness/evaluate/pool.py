@@ -1,0 +1,234 @@
+"""A warm worker process and the rules for replacing it. Imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.evaluate.protocol import SOLUTION_STAGES, Job, Outcome, Stage, Status
+
+START_LIMIT_S = 120.0  # torch and Triton from a slow disk; a new CUDA context
+START_ATTEMPTS = 2
+KILL_WAIT_S = 5.0
+READ_BYTES = 1 << 16
+LOG_TAIL_BYTES = 8192
+
+
+class _WorkerGone(Exception):
+    """The worker ended without an answer. returncode as subprocess gives it."""
+
+    def __init__(self, returncode: int | None) -> None:
+        super().__init__(_describe_exit(returncode))
+
+
+class _TooLate(Exception):
+    """The deadline passed."""
+
+
+@dataclass(frozen=True)
+class WorkerCommand:
+    """How to start a worker: argv before the two descriptors and the device, and its environment.
+
+    Tests put a fake worker here.
+    """
+
+    argv: Sequence[str] = (sys.executable, "-m", "harness.evaluate.worker")
+    environment: dict[str, str] | None = None
+
+
+class Pool:
+    """Runs jobs one after another on one device, in one warm worker process.
+
+    A context manager; leaving it kills the worker's whole process group.
+    """
+
+    def __init__(self, device: str, root: Path, command: WorkerCommand | None = None) -> None:
+        self._device, self._root = device, root
+        self._command = command or WorkerCommand(environment=worker_environment(device, root))
+        self._worker: _Worker | None = None
+        self._last_log = ""
+        self.replacements = 0
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+    def run(self, job: Job, on_stage: Callable[[Stage], None] = lambda stage: None) -> Outcome:
+        """One verdict, whatever the solution does. Never raises for a solution's fault."""
+        began = time.monotonic()
+        worker = self._ready_worker()
+        if worker is None:
+            return Outcome(
+                Status.INFRASTRUCTURE,
+                detail=f"the worker did not start within {START_LIMIT_S:.0f} s, "
+                f"{START_ATTEMPTS} times; run `python -m harness.evaluate.worker` by hand",
+                log=self._last_log,
+            )
+        try:
+            outcome = self._converse(worker, job, on_stage)
+        except (_TooLate, _WorkerGone) as end:
+            outcome = _blame(worker, job, end)
+        if outcome.faulted or not worker.alive():
+            self._replace()
+        outcome.stages_s["total"] = round(time.monotonic() - began, 3)
+        return outcome
+
+    def _ready_worker(self) -> _Worker | None:
+        for _ in range(START_ATTEMPTS):
+            if self._worker is not None and self._worker.alive():
+                return self._worker
+            self.close()
+            worker = _Worker(self._command, self._device, self._root)
+            try:
+                worker.receive(time.monotonic() + START_LIMIT_S)
+            except (_TooLate, _WorkerGone):
+                self._last_log = worker.log_tail()
+                worker.kill()
+                continue
+            self._worker = worker
+            return worker
+        return None
+
+    def _converse(self, worker: _Worker, job: Job, on_stage: Callable[[Stage], None]) -> Outcome:
+        """The clock starts anew when the solution's own work begins, as the official one does."""
+        worker.stage = Stage.INPUTS
+        deadline = time.monotonic() + job.settings.timeout_s
+        worker.send(job.to_json())
+        while True:
+            message = worker.receive(deadline)
+            if "outcome" in message:
+                return Outcome.from_json(message["outcome"])
+            was_ours = worker.stage not in SOLUTION_STAGES
+            worker.stage = Stage(message["stage"])
+            if was_ours and worker.stage in SOLUTION_STAGES:
+                deadline = time.monotonic() + job.settings.timeout_s
+            on_stage(worker.stage)
+
+    def _replace(self) -> None:
+        self.replacements += 1
+        self.close()
+
+
+class _Worker:
+    """One process, its two pipes and its log file."""
+
+    def __init__(self, command: WorkerCommand, device: str, root: Path) -> None:
+        self.stage = Stage.START
+        self._log = tempfile.TemporaryFile(prefix="harness-worker-")  # noqa: SIM115
+        child_read, self._write_fd = os.pipe()
+        self._read_fd, child_write = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [*command.argv, str(child_read), str(child_write), device],
+                cwd=root,
+                env=command.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(child_read, child_write),
+                start_new_session=True,  # so that one signal reaches whatever the worker started
+            )
+        finally:
+            os.close(child_read)
+            os.close(child_write)
+        self._pending = b""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._read_fd, selectors.EVENT_READ)
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        try:
+            while data:
+                data = data[os.write(self._write_fd, data) :]
+        except BrokenPipeError as error:
+            raise _WorkerGone(self._process.wait(KILL_WAIT_S)) from error
+
+    def receive(self, deadline: float) -> dict[str, Any]:
+        """The next message. Raises _TooLate or _WorkerGone."""
+        while b"\n" not in self._pending:
+            if not self._selector.select(max(0.0, deadline - time.monotonic())):
+                raise _TooLate
+            data = os.read(self._read_fd, READ_BYTES)
+            if not data:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(KILL_WAIT_S)
+                raise _WorkerGone(self._process.poll())
+            self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def log_tail(self) -> str:
+        size = os.fstat(self._log.fileno()).st_size
+        data = os.pread(self._log.fileno(), LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
+        return data.decode("utf-8", errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL the whole process group: a solution may ignore anything softer."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_WAIT_S)
+        self._selector.close()
+        for descriptor in (self._read_fd, self._write_fd):
+            os.close(descriptor)
+        self._log.close()
+
+
+def _blame(worker: _Worker, job: Job, end: Exception) -> Outcome:
+    """Who is at fault when no outcome came: the machine, the reference or the solution."""
+    late = isinstance(end, _TooLate)
+    if worker.stage is Stage.INPUTS:
+        status = Status.INFRASTRUCTURE
+    elif worker.stage is Stage.REFERENCE:
+        status = Status.REFERENCE_ERROR
+    else:
+        status = Status.TIMEOUT if late else Status.RUNTIME_ERROR
+    what = f"no answer within {job.settings.timeout_s} s" if late else str(end)
+    return Outcome(
+        status,
+        detail=f"{what} in stage {worker.stage.value}",
+        log=worker.log_tail(),
+        faulted=True,
+    )
+
+
+def worker_environment(device: str, root: Path) -> dict[str, str]:
+    """The parent's environment, plus what makes kernels run on a CPU."""
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(
+        part for part in (str(root), environment.get("PYTHONPATH", "")) if part
+    )
+    environment.pop("TRITON_INTERPRET", None)
+    if device == "cpu":
+        environment["TRITON_INTERPRET"] = "1"
+    return environment
+
+
+def _describe_exit(returncode: int | None) -> str:
+    if returncode is None:
+        return "the worker closed its pipe"
+    if returncode < 0:
+        return f"the worker was killed by {signal.Signals(-returncode).name}"
+    return f"the worker exited with code {returncode}"

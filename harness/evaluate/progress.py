@@ -1,0 +1,94 @@
+"""What a sweep shows: a live bar on a terminal, one plain line per finished workload elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from harness.evaluate.protocol import Outcome, Stage, Status
+from harness.records import format_us
+
+
+class SweepProgress:
+    """Prints a sweep as it goes. Whether `stream` is a terminal decides the form, not the
+    environment: FORCE_COLOR in a CI log must not bring control codes."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        stream = stream or sys.stdout
+        self._live = stream.isatty()
+        self.console = Console(
+            file=stream, force_terminal=self._live, no_color=None if self._live else True,
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._room = ""
+        self._total = self._done = 0
+        self._label = ""
+        self._stage_began = 0.0
+
+    def __enter__(self) -> SweepProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_bar()
+
+    def note(self, text: str) -> None:
+        """One line that is not about a workload."""
+        self.console.print(text, markup=False)
+
+    def room_started(self, room: str, total: int, reused: int, solution: str) -> None:
+        self._stop_bar()
+        self._room, self._total, self._done = room, total, 0
+        again = f", {reused} already judged" if reused else ""
+        self.note(f"{room}: {total} workloads{again}, solution {solution}")
+        if self._live:
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                TimeElapsedColumn(), console=self.console, transient=True,
+            )  # fmt: skip
+            self._task = self._bar.add_task(room, total=total)
+            self._bar.start()
+
+    def workload_started(self, uuid: str, timeout_s: int) -> None:
+        self._label = f"{self._room} {uuid[:8]} (killed after {timeout_s} s)"
+        self._stage_began = time.monotonic()
+
+    def stage(self, stage: Stage) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=f"{self._label} {stage.value}")
+
+    def workload_finished(self, uuid: str, axes: str, outcome: Outcome, reused: bool) -> None:
+        self._done += 1
+        latency = f"  {format_us(outcome.latency_us)} us" if outcome.latency_us else ""
+        again = "  (reused)" if reused else ""
+        line = (
+            f"{self._room} {self._done}/{self._total} {uuid[:8]} {axes}  "
+            f"{outcome.status.value}{latency}{again}"
+        )
+        self.console.print(line, markup=False)
+        if outcome.status is not Status.PASSED:
+            self.console.print(f"    {outcome.detail}", markup=False)
+            for text in outcome.log.strip().splitlines()[-6:]:
+                self.console.print(f"    | {text}", markup=False)
+        if self._bar is not None:
+            self._bar.update(self._task, advance=1)
+
+    def summary(self, rows: list[tuple[str, ...]], note: str) -> None:
+        """The last thing printed: one row a room."""
+        self._stop_bar()
+        table = Table("room", "passed", "mean us", "median us", "p95 us", "solution", box=None)
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table)
+        self.console.print(note, markup=False)
+
+    def _stop_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

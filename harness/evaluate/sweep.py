@@ -1,0 +1,296 @@
+"""Runs plans: one verdict a workload, written down before the next one starts."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import dataset
+from harness.config import Workspace
+from harness.dataset import WorkloadRow
+from harness.devices import (
+    DeviceFacts,
+    device_lock,
+    libraries,
+    read_facts,
+    require_idle,
+    sample_clocks,
+    summarise_clocks,
+)
+from harness.devices.sources import ClockSample
+from harness.errors import ExitCode, UsageError
+from harness.evaluate.plan import Request, RoomPlan, make_plans, torch_device
+from harness.evaluate.pool import Pool
+from harness.evaluate.progress import SweepProgress
+from harness.evaluate.protocol import Outcome, Status
+from harness.records import (
+    DatasetIdentity,
+    Protocol,
+    ResumeKey,
+    RunRecord,
+    TraceEntry,
+    TraceLedger,
+    format_us,
+    summarise,
+    write_latest,
+    write_run,
+)
+from harness.records import WorkloadRow as RecordedRow
+from harness.roofline import floor_us, read_data
+
+LOCK_WAIT_S = 5.0
+PoolFactory = Callable[[str, Path], Pool]
+
+
+@dataclass(frozen=True)
+class RoomResult:
+    """A finished room: an outcome for each of the plan's rows, in their order."""
+
+    plan: RoomPlan
+    outcomes: tuple[Outcome, ...]
+    clocks: tuple[ClockSample, ...]
+
+    @property
+    def passed(self) -> int:
+        return sum(outcome.status is Status.PASSED for outcome in self.outcomes)
+
+
+def run_sweep(
+    workspace: Workspace,
+    request: Request,
+    progress: SweepProgress,
+    make_pool: PoolFactory = Pool,
+    facts: DeviceFacts | None = None,
+) -> ExitCode:
+    """Judge what `request` asks for; print as it goes. Returns the exit code."""
+    facts = facts or read_facts()
+    plans = make_plans(workspace, request, facts)
+    for plan in plans:
+        _refuse_unrecordable(plan, request, facts)
+        if dataset.is_checkout(plan.dataset_root):
+            dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
+    progress.note(f"device: {facts.name} ({facts.slug}), timer {plans[0].settings.timer}")
+    results = []
+    if facts.uuid is None:
+        results = [
+            _run_room(workspace, plan, request, facts, progress, make_pool) for plan in plans
+        ]
+    else:
+        with device_lock(facts.uuid, LOCK_WAIT_S):
+            require_idle(facts)
+            for plan in plans:
+                results.append(_run_room(workspace, plan, request, facts, progress, make_pool))
+    progress.summary([_summary_row(result) for result in results], _closing_note(facts, results))
+    return _exit_code(results)
+
+
+def _refuse_unrecordable(plan: RoomPlan, request: Request, facts: DeviceFacts) -> None:
+    if not request.record:
+        return
+    official = plan.room.evaluation
+    settings = plan.settings
+    same = all(
+        getattr(settings, key) == getattr(official, key)
+        for key in ("warmup_runs", "iterations", "trials", "atol", "rtol", "required_matched_ratio")
+    )
+    if facts.uuid is None or not plan.is_full or not same or settings.timer != "cupti":
+        raise UsageError(
+            f"--record keeps evidence: expected all workloads of {plan.room.name} with the "
+            "official settings and the CUPTI timer on a GPU; leave out --record, or the options "
+            "that change these"
+        )
+
+
+def _run_room(
+    workspace: Workspace,
+    plan: RoomPlan,
+    request: Request,
+    facts: DeviceFacts,
+    progress: SweepProgress,
+    make_pool: PoolFactory,
+) -> RoomResult:
+    ledger = TraceLedger.of(workspace.root, facts.slug, plan.room.name)
+    known = ledger.verdicts() if request.resume else {}
+    keys = [_resume_key(plan, facts, row) for row in plan.rows]
+    reused = sum(key in known for key in keys)
+    progress.room_started(plan.room.name, len(plan.rows), reused, plan.packed.name)
+    outcomes, clocks = [], [sample_clocks(facts)]
+    with make_pool(torch_device(facts), workspace.root) as pool:
+        for key, row in zip(keys, plan.rows, strict=True):
+            if key in known:
+                outcome = _outcome_of(known[key])
+            else:
+                progress.workload_started(row.uuid, plan.settings.timeout_s)
+                outcome = _judge_row(pool, plan, row, request, facts, ledger, progress)
+                clocks.append(sample_clocks(facts))
+            outcomes.append(outcome)
+            progress.workload_finished(row.uuid, _show_axes(row), outcome, key in known)
+    result = RoomResult(plan, tuple(outcomes), tuple(clocks))
+    if request.record:
+        record = _record_of(workspace, result, facts)
+        path = write_run(record, workspace.root)
+        write_latest(record, workspace.root)
+        progress.note(f"{plan.room.name}: recorded in {path.relative_to(workspace.root)}")
+    return result
+
+
+def _judge_row(
+    pool: Pool,
+    plan: RoomPlan,
+    row: WorkloadRow,
+    request: Request,
+    facts: DeviceFacts,
+    ledger: TraceLedger,
+    progress: SweepProgress,
+) -> Outcome:
+    started_at = _now()
+    job = plan.job(row, torch_device(facts), request)
+    outcome = pool.run(job, progress.stage)
+    key = _resume_key(plan, facts, row)
+    ledger.append(
+        TraceEntry(
+            room=plan.room.name,
+            definition=plan.room.definition,
+            workload=job.workload,
+            solution_name=plan.packed.name,
+            solution_sha256=key.solution_sha256,
+            judge_sha256=key.judge_sha256,
+            dataset_sha256=key.dataset_sha256,
+            settings_sha256=key.settings_sha256,
+            device=facts.slug,
+            hardware=facts.name,
+            status=outcome.status.value,
+            seed=plan.settings.seed,
+            started_at=started_at,
+            ended_at=_now(),
+            latency_us=outcome.latency_us,
+            max_abs_error=outcome.max_abs_error,
+            max_rel_error=outcome.max_rel_error,
+            matched_ratio=outcome.matched_ratio,
+            log=outcome.log,
+            detail=outcome.detail,
+            evaluation=outcome.evaluation,
+        )
+    )
+    return outcome
+
+
+def _resume_key(plan: RoomPlan, facts: DeviceFacts, row: WorkloadRow) -> ResumeKey:
+    return ResumeKey(
+        plan.packed.sha256,
+        plan.judge_sha256,
+        plan.dataset_sha256,
+        plan.settings_sha256,
+        facts.slug,
+        row.uuid,
+    )
+
+
+def _outcome_of(entry: TraceEntry) -> Outcome:
+    return Outcome(
+        Status(entry.status),
+        latency_us=entry.latency_us,
+        max_abs_error=entry.max_abs_error,
+        max_rel_error=entry.max_rel_error,
+        matched_ratio=entry.matched_ratio,
+        detail=entry.detail,
+        log=entry.log,
+    )
+
+
+def _record_of(workspace: Workspace, result: RoomResult, facts: DeviceFacts) -> RunRecord:
+    plan = result.plan
+    settings = plan.settings
+    return RunRecord(
+        room=plan.room.name,
+        definition=plan.room.definition,
+        solution_name=plan.packed.name,
+        solution_sha256=plan.packed.sha256,
+        judge_sha256=plan.judge_sha256,
+        commit=_commit(workspace.root),
+        device=facts.slug,
+        driver=facts.driver,
+        libraries=libraries(),
+        clocks=summarise_clocks(result.clocks),
+        timer=settings.timer,
+        protocol=Protocol(
+            settings.warmup_runs,
+            settings.iterations,
+            settings.trials,
+            settings.atol,
+            settings.rtol,
+            settings.required_matched_ratio,
+        ),
+        dataset=DatasetIdentity(workspace.dataset_name, plan.dataset_sha256),
+        seed=settings.seed,
+        workloads=tuple(
+            RecordedRow(
+                uuid=row.uuid,
+                axes=dict(row.axes),
+                status=outcome.status.value,
+                latency_us=outcome.latency_us,
+                floor_us=floor_us(
+                    plan.room.name,
+                    row.axes,
+                    read_data(plan.room.name, row.inputs, plan.dataset_root),
+                    facts.slug,
+                ),
+                max_abs_error=outcome.max_abs_error,
+                max_rel_error=outcome.max_rel_error,
+                matched_ratio=outcome.matched_ratio,
+            )
+            for row, outcome in zip(plan.rows, result.outcomes, strict=True)
+        ),
+        measured_at=_now(),
+    )
+
+
+def _summary_row(result: RoomResult) -> tuple[str, ...]:
+    summary = summarise([outcome.latency_us for outcome in result.outcomes])
+    figures = (summary.mean_us, summary.median_us, summary.p95_us) if summary else (None,) * 3
+    plan = result.plan
+    return (
+        plan.room.name,
+        f"{result.passed}/{len(plan.rows)}",
+        *(format_us(figure) for figure in figures),
+        plan.packed.name,
+    )
+
+
+def _closing_note(facts: DeviceFacts, results: list[RoomResult]) -> str:
+    if facts.uuid is None:
+        return "no GPU: the Triton interpreter ran the kernels; correctness only, no latency"
+    return f"latencies: {results[0].plan.settings.timer} on {facts.name}, L2 cold, mean of trials"
+
+
+def _exit_code(results: list[RoomResult]) -> ExitCode:
+    statuses = {outcome.status for result in results for outcome in result.outcomes}
+    if Status.INFRASTRUCTURE in statuses:
+        return ExitCode.INCOMPLETE
+    return ExitCode.OK if statuses == {Status.PASSED} else ExitCode.FAILED
+
+
+def _show_axes(row: WorkloadRow) -> str:
+    return " ".join(f"{name}={size}" for name, size in row.axes.items())
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _commit(root: Path) -> str:
+    """The checkout's commit, with "-dirty" where the working tree differs."""
+    try:
+        head = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude", "*"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip()

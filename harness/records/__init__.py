@@ -1,0 +1,72 @@
+"""Evidence: one file a recorded run, and an append-only ledger of single verdicts.
+
+    results/runs/<device>/<room>/<UTC stamp>-<hash8>.json   every recorded run, committed
+    results/latest/<device>/<room>.json                     the last full sweep, committed
+    traces/<device>/<room>.jsonl                            one official trace a line
+    traces/<device>/<room>.unjudged.ndjson                  what is no verdict on the solution
+
+    strict_json   numbers that JSON lacks are the strings "NaN", "Infinity", "-Infinity"
+    summary       mean, median, p95; four significant digits
+    runs          RunRecord and the checks it must pass
+    files         where records lie, and the judge's identity
+    ledger        traces as they are made
+
+Nothing here imports torch.
+"""
+
+from harness.records.files import (
+    HASH_CHARACTERS,
+    all_latest,
+    judge_sha256,
+    latest,
+    load,
+    official_uuids,
+    settings_sha256,
+    write_atomically,
+    write_latest,
+    write_run,
+)
+from harness.records.ledger import LedgerWarning, ResumeKey, TraceEntry, TraceLedger
+from harness.records.runs import (
+    OFFICIAL_STATUSES,
+    STATUSES,
+    UNJUDGED_STATUSES,
+    DatasetIdentity,
+    Protocol,
+    RunRecord,
+    WorkloadRow,
+    to_text,
+)
+from harness.records.strict_json import RecordError
+from harness.records.summary import ABSENT, Summary, format_digits, format_us, summarise
+
+__all__ = [
+    "ABSENT",
+    "HASH_CHARACTERS",
+    "OFFICIAL_STATUSES",
+    "STATUSES",
+    "UNJUDGED_STATUSES",
+    "DatasetIdentity",
+    "LedgerWarning",
+    "Protocol",
+    "RecordError",
+    "ResumeKey",
+    "RunRecord",
+    "Summary",
+    "TraceEntry",
+    "TraceLedger",
+    "WorkloadRow",
+    "all_latest",
+    "format_digits",
+    "format_us",
+    "judge_sha256",
+    "latest",
+    "load",
+    "official_uuids",
+    "settings_sha256",
+    "summarise",
+    "to_text",
+    "write_atomically",
+    "write_latest",
+    "write_run",
+]

@@ -1,0 +1,147 @@
+"""Where run records lie, who may become the latest, and the judge's identity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.records.runs import RETRIED_STATUSES, RunRecord, to_text
+from harness.records.strict_json import RecordError, encode, parse
+
+RESULT_TIMER = "cupti"  # the only timer whose numbers may stand in results/latest
+HASH_CHARACTERS = 8
+
+
+def load(path: Path) -> RunRecord:
+    """Read one run record. Raises RecordError naming file and key."""
+    try:
+        values = parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecordError(f"{path}: no such record; run `harness evaluate --record`") from error
+    except (ValueError, OSError) as error:
+        raise RecordError(f"{path}: not a JSON record: {error}") from error
+    return RunRecord.from_json(values, str(path))
+
+
+def latest_path(root: Path, device: str, room: str) -> Path:
+    return root / "results" / "latest" / device / f"{room}.json"
+
+
+def latest(root: Path, device: str, room: str) -> RunRecord | None:
+    """The last full sweep of a room on a device (a slug), or None where there is none."""
+    path = latest_path(root, device, room)
+    return load(path) if path.exists() else None
+
+
+def all_latest(root: Path) -> list[RunRecord]:
+    """Every record under results/latest, sorted by path. Raises RecordError for a record that
+    lies under another device's or room's name."""
+    records = []
+    for path in sorted((root / "results" / "latest").glob("*/*.json")):
+        record = load(path)
+        if (record.device, record.room) != (path.parent.name, path.stem):
+            raise RecordError(
+                f"{path}: holds {record.room} on {record.device}; expected what its path says"
+            )
+        records.append(record)
+    return records
+
+
+def official_uuids(root: Path, definition: str) -> tuple[str, ...]:
+    """The definition's workloads in official order, from workloads/<op_type>/<definition>.jsonl."""
+    paths = sorted((root / "workloads").glob(f"*/{definition}.jsonl"))
+    if len(paths) != 1:
+        raise RecordError(
+            f"{root}/workloads/*/{definition}.jsonl: expected 1 file, got {len(paths)}"
+        )
+    lines = paths[0].read_text(encoding="utf-8").splitlines()
+    return tuple(json.loads(line)["workload"]["uuid"] for line in lines if line.strip())
+
+
+def write_run(record: RunRecord, root: Path) -> Path:
+    """Keep a run, full sweep or not. Raises RecordError if it contradicts itself."""
+    record = RunRecord.from_json(record.to_json())
+    stamp = re.sub(r"[-:]", "", record.measured_at)
+    name = f"{stamp}-{record.solution_sha256[:HASH_CHARACTERS]}.json"
+    path = root / "results" / "runs" / record.device / record.room / name
+    text = to_text(record)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise RecordError(f"{path}: holds another run already; runs are never overwritten")
+    write_atomically(path, text)
+    return path
+
+
+def write_latest(record: RunRecord, root: Path) -> Path:
+    """Make a full sweep the room's latest. Raises RecordError unless `record` holds all official
+    workloads of the room in official order, timed by CUPTI."""
+    record = RunRecord.from_json(record.to_json())
+    path = latest_path(root, record.device, record.room)
+    got, official = (
+        tuple(row.uuid for row in record.workloads),
+        official_uuids(root, record.definition),
+    )
+    if got != official:
+        missing = len(set(official) - set(got))
+        raise RecordError(
+            f"{path}: expected the {len(official)} official workloads in order, got {len(got)} "
+            f"({missing} missing); only a full sweep is the latest, keep others by write_run"
+        )
+    broken = [row.uuid for row in record.workloads if row.status in RETRIED_STATUSES]
+    if broken:
+        raise RecordError(
+            f"{path}: {len(broken)} workloads have no verdict, the first is {broken[0]}; "
+            "run again with --resume"
+        )
+    if record.timer != RESULT_TIMER:
+        raise RecordError(
+            f"{path}: timer: expected {RESULT_TIMER}, got {record.timer}; other timers' numbers "
+            "are not comparable and stay out of results/latest"
+        )
+    write_atomically(path, to_text(record))
+    return path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old text or the new one, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def judge_sha256(
+    definition: Path,
+    workloads: Path,
+    evaluator: str,
+    evaluator_sources: Sequence[Path],
+    timer: str,
+    settings: Mapping[str, Any],
+) -> str:
+    """Identity of the judge: definition file, workload file, evaluator, timer and settings.
+
+    evaluator: its name and version, such as "flashinfer-bench 0.1.2 DefaultEvaluator".
+    evaluator_sources: the files that hold its rules. Paths do not count, their bytes do.
+    """
+    parts = [definition.read_bytes(), workloads.read_bytes(), evaluator.encode()]
+    parts += [source.read_bytes() for source in evaluator_sources]
+    parts += [timer.encode(), settings_sha256(settings).encode()]
+    digest = hashlib.sha256()
+    for part in parts:  # lengths first: no byte can move from one part to the next unseen
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()
+
+
+def settings_sha256(settings: Mapping[str, Any]) -> str:
+    """Identity of evaluation settings, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(encode(settings), sort_keys=True).encode()).hexdigest()

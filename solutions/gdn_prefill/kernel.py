@@ -1,0 +1,522 @@
+"""Gated delta rule over whole sequences (definition gdn_prefill_qk4_v8_d128_k_last).
+
+Per sequence and v head, with the state h [K=128, V=128] (stored transposed, k-last), token by token:
+
+    h <- g_t h;   h <- h + k_t (beta_t (v_t - h^T k_t))^T;   o_t = scale h^T q_t
+    g = exp(-exp(A_log) softplus(a + dt_bias)),  beta = sigmoid(b);  q/k head j serves v heads 2j, 2j+1
+
+Chunked route, 64 tokens at a time. G_i is the sum of log g up to token i, D_ij = exp(G_i - G_j) for
+i >= j and 0 above. One launch does what is independent between chunks, a second walks along them:
+
+    T = (I + tril(diag(beta) (K K^T o D), -1))^-1 diag(beta)                             [64, 64]
+    read  = scale (Q K^T o D) T                                                          [64, 64]
+    write = T^T diag(exp(G_last - G)) K                                                  [64, K]
+    R = V - diag(exp(G)) K h                                                             [64, V]
+    O = scale diag(exp(G)) Q h + read R                                                  [64, V]
+    h <- exp(G_last) h + write^T R                                                       [K, V]
+
+Grid: `solve_kernel` (bound on the number of chunks, v head); `scan_kernel` (sequence, v head, block
+of V), the state in registers. Tiny inputs take `token_kernel` alone, which does the recurrence as
+written above: grid (sequence, v head, block of V).
+
+Bytes per token: 6 KiB in and out, and 8 x 388 x 2 written once and read from L2; flops per token and
+v head: about 1.1 MFLOP of bf16 products. The serial chain of chunks is the roof of long sequences,
+bytes and tensor cores share it when there are many.
+
+Numerics: every exponent is a difference of fp64 sums and never positive. K K^T and Q K^T are exact
+products with fp32 sums. All other factors that are not bf16 already are split into two bf16 terms,
+16 bits of mantissa, so that the tensor cores run at bf16 rate; the state itself, the inverse and all
+sums are fp32; the output is rounded once. See docs/kernels/gdn_prefill.md.
+"""
+
+import math
+import numbers
+
+import torch
+import triton
+import triton.language as tl
+
+from .arguments import require, require_disjoint
+from .gdn_gates import decay, log_decay, write_strength
+
+NUM_QK_HEADS = 4
+NUM_V_HEADS = 8
+HEAD_SIZE = 128
+CHUNK = 64  # tokens; the tile of the triangular inverse
+BLOCK_SEQS = 64  # sequences that solve_kernel looks at in one step of its search
+
+
+@triton.jit
+def multiply(x, y, total, ON_GPU: tl.constexpr):
+    """total + x @ y of two bf16 tiles: exact products, fp32 sums; total None: zeros."""
+    if ON_GPU:
+        return tl.dot(x, y, total)
+    else:
+        return tl.dot(x.to(tl.float32), y.to(tl.float32), total, input_precision="ieee")
+
+
+@triton.jit
+def split(x):
+    """An fp32 tile as the sum of two bf16 tiles; what is lost is below 2^-16 of each element.
+
+    The high term is rounded as an integer: conversions to bf16 and back are slow on Hopper.
+    """
+    bits = x.to(tl.int32, bitcast=True)
+    high = ((bits + 0x8000) & -0x10000).to(tl.float32, bitcast=True)
+    return high.to(tl.bfloat16), (x - high).to(tl.bfloat16)
+
+
+@triton.jit
+def clip_range(start, stop, total_seq_len):
+    """A sequence's tokens, kept inside the tensors whatever cu_seqlens holds; empty if stop <= start."""
+    start = tl.minimum(tl.maximum(start, 0), total_seq_len)
+    return start, tl.maximum(tl.minimum(stop, total_seq_len), start)
+
+
+@triton.jit
+def find_chunk(
+    cu_seqlens_ptr, chunk, total_seq_len, num_seqs, CHUNK: tl.constexpr, BLOCK_SEQS: tl.constexpr
+):
+    """First token and end of chunk number `chunk`, counted over all sequences; (0, 0) past the last."""
+    first = tl.full([], 0, tl.int64)
+    stop = tl.full([], 0, tl.int64)
+    before = tl.full([], 0, tl.int64)
+    for base in range(0, num_seqs, BLOCK_SEQS):
+        seqs = base + tl.arange(0, BLOCK_SEQS)
+        starts = tl.load(cu_seqlens_ptr + seqs, mask=seqs < num_seqs, other=0)
+        stops = tl.load(cu_seqlens_ptr + seqs + 1, mask=seqs < num_seqs, other=0)
+        starts, stops = clip_range(starts, stops, total_seq_len)
+        chunks = (stops - starts + CHUNK - 1) // CHUNK
+        after = before + tl.cumsum(chunks, axis=0)
+        earlier = chunk - after + chunks  # chunks of the same sequence before this one
+        is_mine = (earlier >= 0) & (chunk < after)
+        first += tl.sum(tl.where(is_mine, starts + earlier * CHUNK, 0), axis=0)
+        stop += tl.sum(tl.where(is_mine, stops, 0), axis=0)
+        before += tl.sum(chunks, axis=0)
+    return first, tl.minimum(first + CHUNK, stop)
+
+
+@triton.jit
+def clear_rows(output_ptr, first, stop, offs_v, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Zero output rows [first, stop): tokens that belong to no sequence."""
+    for row in range(first, stop, BLOCK):
+        rows = row + tl.arange(0, BLOCK)
+        zero = tl.zeros([BLOCK, offs_v.shape[0]], output_ptr.dtype.element_ty)
+        offs = rows.to(tl.int64)[:, None] * STRIDE + offs_v[None, :]
+        tl.store(output_ptr + offs, zero, mask=(rows < stop)[:, None])
+
+
+@triton.jit
+def multiply_pairs(x_high, x_low, y_high, y_low, total, ON_GPU: tl.constexpr):
+    """total + x @ y of two tiles that were split; only the product of the low terms is dropped."""
+    total = multiply(x_low, y_high, total, ON_GPU)
+    total = multiply(x_high, y_low, total, ON_GPU)
+    return multiply(x_high, y_high, total, ON_GPU)
+
+
+@triton.jit
+def merge_blocks(inverse, a, index, SIZE: tl.constexpr, ON_GPU: tl.constexpr):
+    """Inverses of the diagonal blocks of I + a, from SIZE to 2 SIZE rows: D - D N D.
+
+    N holds the blocks of `a` that lie below the diagonal of a pair, so (D N)^2 = 0.
+    """
+    row, column = index[:, None] // SIZE, index[None, :] // SIZE
+    is_below = (row > column) & (row // 2 == column // 2)
+    below_high, below_low = split(tl.where(is_below, a, 0.0))
+    high, low = split(inverse)
+    step = multiply_pairs(high, low, below_high, below_low, None, ON_GPU)
+    step_high, step_low = split(-step)
+    return multiply_pairs(step_high, step_low, high, low, inverse, ON_GPU)
+
+
+@triton.jit
+def invert_unit_lower(a, index, ON_GPU: tl.constexpr):
+    """(I + a)^-1 of a strictly lower triangular fp32 tile [64, 64].
+
+    The four diagonal 16 x 16 blocks are inverted together in fp32 by elimination, one column after
+    the other, which stays accurate where a power series in `a` would cancel (equal keys).
+    """
+    row = tl.arange(0, 16)[None, :, None]
+    column = tl.arange(0, 16)[None, None, :]
+    block = tl.arange(0, 4)
+    is_diagonal = block[:, None, None, None] == block[None, :, None, None]
+    blocks = tl.permute(tl.reshape(a, (4, 16, 4, 16)), (0, 2, 1, 3))
+    diagonal = tl.sum(tl.where(is_diagonal, blocks, 0.0), axis=1)
+    inverse = tl.where(row == column, 1.0, 0.0) + tl.zeros_like(diagonal)
+    for step in range(15):
+        factor = tl.sum(tl.where(column == step, diagonal, 0.0), axis=2)
+        pivot = tl.sum(tl.where(row == step, inverse, 0.0), axis=1)
+        inverse -= factor[:, :, None] * pivot[:, None, :]
+    blocks = tl.where(is_diagonal, inverse[:, None, :, :], 0.0)
+    inverse = tl.reshape(tl.permute(blocks, (0, 2, 1, 3)), (64, 64))
+    inverse = merge_blocks(inverse, a, index, 16, ON_GPU)
+    return merge_blocks(inverse, a, index, 32, ON_GPU)
+
+
+@triton.jit
+def solve_kernel(
+    q_ptr,  # [T, 4, 128] bf16
+    k_ptr,  # [T, 4, 128] bf16
+    a_log_ptr,  # [8] fp32
+    a_ptr,  # [T, 8] bf16
+    dt_bias_ptr,  # [8] fp32
+    b_ptr,  # [T, 8] bf16
+    cu_seqlens_ptr,  # [N + 1] int64
+    write_high_ptr,  # [T, 8, 128] bf16, scratch
+    write_low_ptr,  # [T, 8, 128] bf16, scratch
+    read_high_ptr,  # [T, 8, 64] bf16, scratch; column j is token j of the chunk
+    read_low_ptr,  # [T, 8, 64] bf16, scratch
+    carry_ptr,  # [T, 8] fp32, scratch: decay from the start of the chunk up to the token
+    total_seq_len,
+    num_seqs,
+    scale,
+    V_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,  # v heads per q/k head
+    D: tl.constexpr,  # K and V
+    CHUNK: tl.constexpr,
+    BLOCK_SEQS: tl.constexpr,
+    ON_GPU: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
+):
+    # Grid: (bound on the number of chunks, V_HEADS)
+    if IS_CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()  # scan_kernel may start; it waits for our results
+    head = tl.program_id(1)
+    first, stop = find_chunk(
+        cu_seqlens_ptr, tl.program_id(0), total_seq_len, num_seqs, CHUNK, BLOCK_SEQS
+    )
+    if first >= stop:
+        return
+    index = tl.arange(0, CHUNK)
+    rows = first + index
+    is_token = rows < stop
+    offs_d = tl.arange(0, D)
+    offs_qk = (rows * (V_HEADS // GROUP) + head // GROUP)[:, None] * D + offs_d[None, :]
+    k = tl.load(k_ptr + offs_qk, mask=is_token[:, None], other=0.0)
+    q = tl.load(q_ptr + offs_qk, mask=is_token[:, None], other=0.0)
+    a = tl.load(a_ptr + rows * V_HEADS + head, mask=is_token, other=0.0).to(tl.float32)
+    b = tl.load(b_ptr + rows * V_HEADS + head, mask=is_token, other=0.0).to(tl.float32)
+    beta = tl.where(is_token, write_strength(b), 0.0)
+    log_g = log_decay(a, tl.load(dt_bias_ptr + head), tl.load(a_log_ptr + head))
+    # exp(-1e4) is 0 as exp(-inf) is, but differences of its sums are numbers.
+    log_g = tl.where(log_g < -1e4, -1e4, log_g)
+    log_g = tl.where(is_token, log_g, 0.0).to(tl.float64)
+    elapsed = tl.cumsum(log_g, axis=0)
+    remaining = tl.exp((tl.sum(log_g, axis=0) - elapsed).to(tl.float32))
+    gap = (elapsed[:, None] - elapsed[None, :]).to(tl.float32)
+    is_past = index[:, None] >= index[None, :]
+    fade = tl.exp(tl.where(is_past, gap, float("-inf")))
+
+    k_transposed = tl.trans(k)
+    interaction = multiply(k, k_transposed, None, ON_GPU) * fade * beta[:, None]
+    interaction = tl.where(index[:, None] > index[None, :], interaction, 0.0)
+    solved = invert_unit_lower(interaction, index, ON_GPU) * beta[None, :]
+
+    solved_high, solved_low = split(solved)
+    score_high, score_low = split(multiply(q, k_transposed, None, ON_GPU) * fade * scale)
+    read = multiply_pairs(score_high, score_low, solved_high, solved_low, None, ON_GPU)
+    read_high, read_low = split(read)
+    late_high, late_low = split(tl.trans(solved * remaining[:, None]))
+    write = multiply(late_low, k, None, ON_GPU)
+    write_high, write_low = split(multiply(late_high, k, write, ON_GPU))
+
+    slots = rows * V_HEADS + head
+    offs_write = slots[:, None] * D + offs_d[None, :]
+    offs_read = slots[:, None] * CHUNK + index[None, :]
+    tl.store(carry_ptr + slots, tl.exp(elapsed.to(tl.float32)), mask=is_token)
+    tl.store(write_high_ptr + offs_write, write_high, mask=is_token[:, None])
+    tl.store(write_low_ptr + offs_write, write_low, mask=is_token[:, None])
+    tl.store(read_high_ptr + offs_read, read_high, mask=is_token[:, None])
+    tl.store(read_low_ptr + offs_read, read_low, mask=is_token[:, None])
+
+
+@triton.jit
+def scan_kernel(
+    q_ptr,  # [T, 4, 128] bf16
+    k_ptr,  # [T, 4, 128] bf16
+    v_ptr,  # [T, 8, 128] bf16
+    state_ptr,  # [N, 8, 128, 128] fp32, k-last, or None: zeros
+    cu_seqlens_ptr,  # [N + 1] int64
+    write_high_ptr,  # [T, 8, 128] bf16
+    write_low_ptr,  # [T, 8, 128] bf16
+    read_high_ptr,  # [T, 8, 64] bf16
+    read_low_ptr,  # [T, 8, 64] bf16
+    carry_ptr,  # [T, 8] fp32
+    output_ptr,  # [T, 8, 128] bf16
+    new_state_ptr,  # [N, 8, 128, 128] fp32
+    total_seq_len,
+    num_seqs,
+    scale,
+    V_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    CHUNK: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    ON_GPU: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
+):
+    # Grid: (num_seqs, V_HEADS, D / BLOCK_V)
+    seq = tl.program_id(0)
+    head = tl.program_id(1)
+    start, stop = clip_range(
+        tl.load(cu_seqlens_ptr + seq), tl.load(cu_seqlens_ptr + seq + 1), total_seq_len
+    )
+    index = tl.arange(0, CHUNK)
+    offs_d = tl.arange(0, D)
+    offs_v = tl.program_id(2) * BLOCK_V + tl.arange(0, BLOCK_V)
+    offs_state = (seq.to(tl.int64) * V_HEADS + head) * D * D + offs_v[None, :] * D + offs_d[:, None]
+    if state_ptr is None:
+        h = tl.zeros([D, BLOCK_V], tl.float32)
+    else:
+        h = tl.load(state_ptr + offs_state, mask=start < stop, other=0.0)
+    if IS_CHAINED:
+        tl.extra.cuda.gdc_wait()  # until solve_kernel's results are in memory
+
+    for chunk in range(0, tl.cdiv(stop - start, CHUNK)):
+        rows = start + chunk * CHUNK + index
+        is_token = (rows < stop)[:, None]
+        slots = rows * V_HEADS + head
+        last = tl.minimum(start + chunk * CHUNK + CHUNK, stop) - 1
+        offs_qk = (rows * (V_HEADS // GROUP) + head // GROUP)[:, None] * D + offs_d[None, :]
+        offs_write = slots[:, None] * D + offs_d[None, :]
+        offs_read = slots[:, None] * CHUNK + index[None, :]
+        offs_out = slots[:, None] * D + offs_v[None, :]
+        k = tl.load(k_ptr + offs_qk, mask=is_token, other=0.0)
+        v = tl.load(v_ptr + offs_out, mask=is_token, other=0.0).to(tl.float32)
+        carry = tl.load(carry_ptr + slots[:, None], mask=is_token, other=0.0)
+        carry_last = tl.load(carry_ptr + last * V_HEADS + head)
+        write_high = tl.load(write_high_ptr + offs_write, mask=is_token, other=0.0)
+        write_low = tl.load(write_low_ptr + offs_write, mask=is_token, other=0.0)
+        q = tl.load(q_ptr + offs_qk, mask=is_token, other=0.0)
+        read_high = tl.load(read_high_ptr + offs_read, mask=is_token, other=0.0)
+        read_low = tl.load(read_low_ptr + offs_read, mask=is_token, other=0.0)
+
+        h_high, h_low = split(h)
+        seen = multiply(k, h_high, multiply(k, h_low, None, ON_GPU), ON_GPU)
+        residual_high, residual_low = split(v - carry * seen)
+        h = multiply_pairs(
+            tl.trans(write_high), tl.trans(write_low), residual_high, residual_low, h * carry_last,
+            ON_GPU,
+        )  # fmt: skip
+
+        out = multiply(q, h_high, multiply(q, h_low, None, ON_GPU), ON_GPU)
+        out *= scale * carry
+        out = multiply_pairs(read_high, read_low, residual_high, residual_low, out, ON_GPU)
+        tl.store(output_ptr + offs_out, out.to(output_ptr.dtype.element_ty), mask=is_token)
+    tl.store(new_state_ptr + offs_state, h)
+
+    offs_clear = head * D + offs_v
+    if seq == 0:
+        clear_rows(output_ptr, 0, start, offs_clear, V_HEADS * D, CHUNK)
+    if seq == num_seqs - 1:
+        clear_rows(output_ptr, stop, total_seq_len, offs_clear, V_HEADS * D, CHUNK)
+
+
+@triton.jit
+def load_rows(ptr, rows, stop, offs, STRIDE: tl.constexpr):
+    """Rows of a token-major tensor, zero from `stop` on."""
+    offsets = rows[:, None] * STRIDE + offs[None, :]
+    return tl.load(ptr + offsets, mask=(rows < stop)[:, None], other=0.0)
+
+
+@triton.jit
+def pick(tile, index, step):
+    """Row `step` of a tile as fp32."""
+    return tl.sum(tl.where(index[:, None] == step, tile.to(tl.float32), 0.0), axis=0)
+
+
+@triton.jit
+def token_kernel(
+    q_ptr,  # [T, 4, 128] bf16
+    k_ptr,  # [T, 4, 128] bf16
+    v_ptr,  # [T, 8, 128] bf16
+    state_ptr,  # [N, 8, 128, 128] fp32, k-last, or None: zeros
+    a_log_ptr,  # [8] fp32
+    a_ptr,  # [T, 8] bf16
+    dt_bias_ptr,  # [8] fp32
+    b_ptr,  # [T, 8] bf16
+    cu_seqlens_ptr,  # [N + 1] int64
+    output_ptr,  # [T, 8, 128] bf16
+    new_state_ptr,  # [N, 8, 128, 128] fp32
+    total_seq_len,
+    num_seqs,
+    scale,
+    V_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+):
+    # Grid: (num_seqs, V_HEADS, D / BLOCK_V)
+    seq = tl.program_id(0)
+    head = tl.program_id(1)
+    start, stop = clip_range(
+        tl.load(cu_seqlens_ptr + seq), tl.load(cu_seqlens_ptr + seq + 1), total_seq_len
+    )
+    index = tl.arange(0, BLOCK_T)
+    offs_k = tl.arange(0, D)
+    offs_v = tl.program_id(2) * BLOCK_V + tl.arange(0, BLOCK_V)
+    offs_state = (seq.to(tl.int64) * V_HEADS + head) * D * D + offs_v[:, None] * D + offs_k[None, :]
+    if state_ptr is None:
+        state = tl.zeros([BLOCK_V, D], tl.float32)
+    else:
+        state = tl.load(state_ptr + offs_state, mask=start < stop, other=0.0)
+    dt_bias = tl.load(dt_bias_ptr + head)
+    a_log = tl.load(a_log_ptr + head)
+
+    q_ptr += head // GROUP * D
+    k_ptr += head // GROUP * D
+    v_ptr += head * D
+    a_ptr += head
+    b_ptr += head
+    QK_ROW: tl.constexpr = V_HEADS // GROUP * D
+    V_ROW: tl.constexpr = V_HEADS * D
+
+    # BLOCK_T tokens in one round trip to memory, and the next ones while these are worked on.
+    rows = start + index
+    next_q = load_rows(q_ptr, rows, stop, offs_k, QK_ROW)
+    next_k = load_rows(k_ptr, rows, stop, offs_k, QK_ROW)
+    next_v = load_rows(v_ptr, rows, stop, offs_v, V_ROW)
+    next_a = tl.load(a_ptr + rows * V_HEADS, mask=rows < stop, other=0.0)
+    next_b = tl.load(b_ptr + rows * V_HEADS, mask=rows < stop, other=0.0)
+    for first in range(start, stop, BLOCK_T):
+        q_tile, k_tile, v_tile = next_q, next_k, next_v
+        g_tile = decay(next_a.to(tl.float32), dt_bias, a_log)
+        beta_tile = write_strength(next_b.to(tl.float32))
+        rows = first + BLOCK_T + index
+        next_q = load_rows(q_ptr, rows, stop, offs_k, QK_ROW)
+        next_k = load_rows(k_ptr, rows, stop, offs_k, QK_ROW)
+        next_v = load_rows(v_ptr, rows, stop, offs_v, V_ROW)
+        next_a = tl.load(a_ptr + rows * V_HEADS, mask=rows < stop, other=0.0)
+        next_b = tl.load(b_ptr + rows * V_HEADS, mask=rows < stop, other=0.0)
+        for step in tl.static_range(BLOCK_T):
+            if first + step < stop:
+                q = pick(q_tile, index, step)
+                k = pick(k_tile, index, step)
+                v = pick(v_tile, index, step)
+                g = tl.sum(tl.where(index == step, g_tile, 0.0), axis=0)
+                beta = tl.sum(tl.where(index == step, beta_tile, 0.0), axis=0)
+                state *= g
+                delta = beta * (v - tl.sum(state * k[None, :], axis=1))
+                out = tl.sum(state * q[None, :], axis=1) + tl.sum(q * k, axis=0) * delta
+                state += delta[:, None] * k[None, :]
+                offs_out = (first + step) * V_ROW + head * D + offs_v
+                tl.store(output_ptr + offs_out, (out * scale).to(output_ptr.dtype.element_ty))
+    tl.store(new_state_ptr + offs_state, state)
+
+    offs_clear = head * D + offs_v
+    if seq == 0:
+        clear_rows(output_ptr, 0, start, offs_clear, V_ROW, BLOCK_T)
+    if seq == num_seqs - 1:
+        clear_rows(output_ptr, stop, total_seq_len, offs_clear, V_ROW, BLOCK_T)
+
+
+# Up to this many tokens in all, one launch of token_kernel beats the two launches of the chunks.
+TOKEN_LIMIT = 64
+TOKEN_LAUNCH = {"BLOCK_V": 4, "BLOCK_T": 8, "num_warps": 1}
+SOLVE_LAUNCH = {"num_warps": 4}
+# Rows (most sequences, launch of scan_kernel). A CTA walks alone along its sequence, so the grid
+# should fill 132 to 148 SMs before a block of V grows: every block reads all of q, k, read, write.
+SCAN_LAUNCHES = (
+    (3, {"BLOCK_V": 16, "num_warps": 4, "num_stages": 2}),
+    (7, {"BLOCK_V": 32, "num_warps": 4, "num_stages": 2}),
+    (math.inf, {"BLOCK_V": 64, "num_warps": 4, "num_stages": 1}),
+)
+# The interpreter's cost is per CTA, not per element.
+INTERPRETER_BLOCK_V = 64
+
+
+def choose(total_seq_len, num_seqs, *, interpreted=False):
+    """Launches for a shape: {"token": options} or {"solve": options, "scan": options}."""
+    if total_seq_len <= TOKEN_LIMIT:
+        launches = {"token": TOKEN_LAUNCH}
+    else:
+        scan = next(launch for limit, launch in SCAN_LAUNCHES if num_seqs <= limit)
+        launches = {"solve": SOLVE_LAUNCH, "scan": scan}
+    if interpreted:
+        walk = "token" if "token" in launches else "scan"
+        launches[walk] = launches[walk] | {"BLOCK_V": INTERPRETER_BLOCK_V}
+    return launches
+
+
+def bound_chunks(total_seq_len, num_seqs):
+    """Most chunks that num_seqs sequences of total_seq_len tokens can have, each rounded up."""
+    non_empty = min(total_seq_len, num_seqs)
+    return (total_seq_len + non_empty * (CHUNK - 1)) // CHUNK
+
+
+def check(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_state):
+    """Refuse what the definition does not allow. Metadata only. Returns (tokens, sequences)."""
+    require(q, "q", (None, NUM_QK_HEADS, HEAD_SIZE), torch.bfloat16)
+    require(cu_seqlens, "cu_seqlens", (None,), torch.int64, like=q)
+    if cu_seqlens.shape[0] == 0:
+        raise ValueError("cu_seqlens: expected shape [num_seqs + 1], got [0]; pass at least [0]")
+    total_seq_len, num_seqs = q.shape[0], cu_seqlens.shape[0] - 1
+    per_head = (total_seq_len, NUM_V_HEADS)
+    states = (num_seqs, NUM_V_HEADS, HEAD_SIZE, HEAD_SIZE)
+    require(k, "k", (total_seq_len, NUM_QK_HEADS, HEAD_SIZE), torch.bfloat16, like=q)
+    require(v, "v", (*per_head, HEAD_SIZE), torch.bfloat16, like=q)
+    if state is not None:
+        require(state, "state", states, torch.float32, like=q)
+    require(A_log, "A_log", (NUM_V_HEADS,), torch.float32, like=q)
+    require(a, "a", per_head, torch.bfloat16, like=q)
+    require(dt_bias, "dt_bias", (NUM_V_HEADS,), torch.float32, like=q)
+    require(b, "b", per_head, torch.bfloat16, like=q)
+    if scale is not None and not isinstance(scale, numbers.Real):
+        raise TypeError(f"scale: expected a number or None, got {type(scale).__name__}")
+    require(output, "output", (*per_head, HEAD_SIZE), torch.bfloat16, like=q)
+    require(new_state, "new_state", states, torch.float32, like=q)
+    require_disjoint(output, "output", new_state, "new_state")
+    inputs = {"q": q, "k": k, "v": v, "state": state, "a": a, "b": b}
+    inputs.update({"A_log": A_log, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens})
+    for name, tensor in inputs.items():
+        require_disjoint(output, "output", tensor, name)
+        require_disjoint(new_state, "new_state", tensor, name)
+    return total_seq_len, num_seqs
+
+
+def can_chain(tensor):
+    """Whether a launch may overlap the end of the one before it (sm_90 and later)."""
+    return not tensor.is_cuda or torch.cuda.get_device_capability(tensor.device) >= (9, 0)
+
+
+def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_state):
+    """Gated delta rule over a batch of sequences; writes output and new_state, reads the rest.
+
+    q, k [T,4,128], v [T,8,128], a, b [T,8] bf16; A_log, dt_bias [8] fp32; state [N,8,128,128]
+    fp32, k-last, or None for zeros; cu_seqlens [N+1] int64, ascending, read on the device only;
+    scale a number, None or 0 for 1/sqrt(128); output [T,8,128] bf16; new_state like state, with
+    memory of its own. All contiguous. A sequence without tokens gets a zero state, a token without
+    a sequence a zero output. Raises TypeError or ValueError naming the argument.
+    """
+    total_seq_len, num_seqs = check(
+        q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_state
+    )
+    if num_seqs == 0:
+        output.zero_()
+        return
+    on_gpu = isinstance(scan_kernel, triton.JITFunction)  # not in the interpreter
+    launches = choose(total_seq_len, num_seqs, interpreted=not on_gpu)
+    gates = (A_log, a, dt_bias, b, cu_seqlens)
+    sizes = (total_seq_len, num_seqs, float(scale) if scale else HEAD_SIZE**-0.5)
+    shape = {"V_HEADS": NUM_V_HEADS, "GROUP": NUM_V_HEADS // NUM_QK_HEADS, "D": HEAD_SIZE}
+    with torch.cuda.device_of(q):
+        if "token" in launches:
+            grid = (num_seqs, NUM_V_HEADS, HEAD_SIZE // launches["token"]["BLOCK_V"])
+            token_kernel[grid](
+                q, k, v, state, *gates, output, new_state, *sizes, **shape, **launches["token"]
+            )
+            return
+        shape.update({"CHUNK": CHUNK, "ON_GPU": on_gpu, "IS_CHAINED": on_gpu and can_chain(q)})
+        write = q.new_empty((2, total_seq_len, NUM_V_HEADS, HEAD_SIZE))
+        read = q.new_empty((2, total_seq_len, NUM_V_HEADS, CHUNK))
+        carry = A_log.new_empty((total_seq_len, NUM_V_HEADS))
+        solved = (*write, *read, carry)
+        solve_kernel[(bound_chunks(total_seq_len, num_seqs), NUM_V_HEADS)](
+            q, k, *gates, *solved, *sizes, **shape, BLOCK_SEQS=BLOCK_SEQS, **launches["solve"]
+        )
+        grid = (num_seqs, NUM_V_HEADS, HEAD_SIZE // launches["scan"]["BLOCK_V"])
+        scan_kernel[grid](
+            q, k, v, state, cu_seqlens, *solved, output, new_state, *sizes, **shape,
+            launch_pdl=shape["IS_CHAINED"], **launches["scan"],
+        )

@@ -1,0 +1,65 @@
+"""A worker without torch: each job's UUID says what it does.
+
+python fake_worker.py READ_FD WRITE_FD DEVICE
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+OUTCOME = {
+    "status": "PASSED",
+    "latency_us": 2.5,
+    "trial_latencies_us": [2.5],
+    "reference_latency_us": None,
+    "max_abs_error": 0.0,
+    "max_rel_error": 0.0,
+    "matched_ratio": None,
+    "activities": ["kernel"],
+    "detail": "",
+    "log": "",
+    "evaluation": None,
+    "faulted": False,
+    "stages_s": {},
+}
+
+
+def main(read_fd, write_fd, device):
+    requests = os.fdopen(int(read_fd))
+    replies = os.fdopen(int(write_fd), "w")
+
+    def send(**message):
+        replies.write(json.dumps(message) + "\n")
+        replies.flush()
+
+    if device == "never-starts":
+        sys.exit(7)
+    send(ready=True)
+    for line in requests:
+        behaviour = json.loads(line)["workload"]["uuid"].split("-")[0]
+        send(stage="reference")
+        if behaviour == "badreference":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if behaviour == "slowreference":
+            time.sleep(60)
+        send(stage="build")
+        if behaviour == "segfault":
+            print("about to crash", flush=True)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if behaviour == "exits":
+            sys.exit(3)
+        if behaviour == "hangs":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(60)
+        if behaviour == "chatty":
+            print("x" * 200_000, flush=True)
+        faulted = behaviour == "faults"
+        status = "RUNTIME_ERROR" if faulted else "PASSED"
+        log = str(os.getpid())
+        send(outcome={**OUTCOME, "status": status, "faulted": faulted, "log": log})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,122 @@
+"""`python -m harness dataset …`: what it prints and its exit codes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from harness.cli import dataset as commands
+from harness.cli import main
+from harness.config import load_workspace
+from harness.dataset import export, fetch, read_workloads
+from harness.errors import ExitCode
+from tests.small_checkout import SMALL, small_checkout
+
+BLOBS = sum(len(positions) for positions in SMALL.values())
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    workspace = small_checkout(tmp_path / "checkout")
+    monkeypatch.setattr(commands, "load_workspace", lambda: workspace)
+    monkeypatch.delenv("FIB_DATASET_PATH", raising=False)
+    return workspace
+
+
+def run(capsys, *arguments):
+    code = main(["dataset", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_make_then_verify(small, capsys):
+    code, out, err = run(capsys, "make", "--jobs", "1")
+    assert code == ExitCode.OK
+    assert re.fullmatch(rf"made {BLOBS} blobs \(.* MB\), kept 0 \(0\.0 MB\)\n", out)
+    assert len(err.splitlines()) == BLOBS
+    code, out, _ = run(capsys, "verify")
+    assert code == ExitCode.OK
+    assert f"{BLOBS} blobs checked, {BLOBS} with their hash" in out
+
+
+def test_make_of_one_room_and_one_workload(small, capsys):
+    code, out, err = run(capsys, "make", "moe", "gdn_decode", "--workloads", "901e5104,e05c6c03")
+    assert (code, out.split(" blobs")[0]) == (ExitCode.OK, "made 2")
+    assert {line.split()[1] for line in err.splitlines()} == {"moe", "gdn_decode"}
+    assert len(list(small.root.glob("blob/workloads/*/*/*"))) == 2
+
+
+def test_verify_lists_each_fault_and_ends_with_3(small, capsys):
+    run(capsys, "make", "moe")
+    rows = read_workloads(small.root, small.room("moe"))
+    (small.root / rows[0].blob_paths[0]).unlink()
+    code, out, err = run(capsys, "verify", "moe")
+    assert code == ExitCode.UNFIT
+    assert out.splitlines()[0].startswith(str(small.root / rows[0].blob_paths[0]))
+    assert ": missing: " in out
+    assert "1 of 2 blobs are unfit" in err and "dataset make" in err
+    code, _, _ = run(capsys, "verify", "moe", "--workloads", rows[1].uuid)
+    assert code == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("make", "fused_moe"), "expected one of moe"),
+        (("make", "--workloads", "zz"), "no UUID starts with"),
+        (("make", "--workloads", "a"), "ambiguous"),
+        (("make", "--jobs", "0"), "--jobs"),
+        (("export",), "DIRECTORY"),
+        (("remake",), "remake"),
+    ],
+)
+def test_usage_errors_end_with_2(small, capsys, arguments, words):
+    code, _, err = run(capsys, *arguments)
+    assert code == ExitCode.USAGE
+    assert words in err
+    assert not (small.root / "blob").exists()
+
+
+def test_a_data_set_that_is_not_one_ends_with_3(small, capsys, monkeypatch, tmp_path):
+    code, _, err = run(capsys, "verify", "--dataset", str(tmp_path))
+    assert code == ExitCode.UNFIT and "no definitions/" in err
+    monkeypatch.setenv("FIB_DATASET_PATH", str(tmp_path / "absent"))
+    code, _, err = run(capsys, "verify")
+    assert code == ExitCode.UNFIT and "FIB_DATASET_PATH" in err
+
+
+def test_fetch_without_the_library_ends_with_4(small, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    code, _, err = run(capsys, "fetch", str(tmp_path / "official"))
+    assert code == ExitCode.TOOL_MISSING and "[dataset]" in err
+    assert not (tmp_path / "official").exists()
+
+
+def test_a_fetched_set_is_verified(small, capsys, monkeypatch, tmp_path):
+    run(capsys, "make")
+    monkeypatch.setattr(commands, "fetch", lambda workspace, directory: (small.root, "f" * 40))
+    code, out, _ = run(capsys, "fetch", str(tmp_path / "official"))
+    assert code == ExitCode.OK and f"FIB_DATASET_PATH={small.root}" in out
+    rows = read_workloads(small.root, small.room("moe"))
+    pointer = b"version https://git-lfs.github.com/spec/v1\n"
+    (small.root / rows[0].blob_paths[0]).write_bytes(pointer)
+    code, out, err = run(capsys, "fetch", str(tmp_path / "official"))
+    assert code == ExitCode.UNFIT and "Git-LFS pointer" in out and "1 of 11" in err
+
+
+def test_export_reports_and_refuses_a_folder_in_use(small, capsys, monkeypatch, tmp_path):
+    def only_one_room(workspace, source, directory, progress):
+        rooms = {"gdn_decode": workspace.room("gdn_decode")}
+        return export(load_workspace(), source, directory, rooms, progress)
+
+    monkeypatch.setattr(commands, "export", only_one_room)
+    code, out, _ = run(capsys, "export", str(tmp_path / "out"))
+    assert code == ExitCode.OK
+    assert "1 definitions, 2 workloads, 1 solutions, 2 blobs" in out
+    code, _, err = run(capsys, "export", str(tmp_path / "out"))
+    assert code == ExitCode.USAGE and "new or empty" in err
+
+
+def test_the_command_line_uses_the_library_functions():
+    assert commands.export is export and commands.fetch is fetch

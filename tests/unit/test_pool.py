@@ -1,0 +1,108 @@
+"""Replacing workers: one bad solution never changes another one's verdict. No torch here."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.evaluate.pool import Pool, WorkerCommand
+from harness.evaluate.protocol import Job, Settings, Stage, Status, trial_seed
+
+FAKE = WorkerCommand(argv=(sys.executable, str(Path(__file__).with_name("fake_worker.py"))))
+
+
+def job(uuid: str, timeout_s: int = 20) -> Job:
+    settings = Settings(1, 1, 1, 0.01, 0.01, 1.0, timeout_s, "host", 0)
+    return Job("room", "d.json", "s.json", ".", {"uuid": uuid}, "cpu", settings)
+
+
+@pytest.fixture
+def pool(tmp_path):
+    with Pool("cpu", tmp_path, FAKE) as pool:
+        yield pool
+
+
+def test_the_worker_stays_warm(pool):
+    first, second = pool.run(job("good-1")), pool.run(job("good-2"))
+    assert first.status is second.status is Status.PASSED
+    assert first.log == second.log, "both ran in the same process"
+    assert pool.replacements == 0
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "words"),
+    [
+        ("segfault", Status.RUNTIME_ERROR, "SIGSEGV"),
+        ("exits", Status.RUNTIME_ERROR, "code 3"),
+        ("badreference", Status.REFERENCE_ERROR, "SIGSEGV"),
+        ("faults", Status.RUNTIME_ERROR, ""),
+    ],
+)
+def test_a_dying_worker_is_blamed_on_its_stage_and_replaced(pool, behaviour, status, words):
+    bad = pool.run(job(f"{behaviour}-1"))
+    assert bad.status is status and words in bad.detail
+    assert pool.run(job("good-2")).status is Status.PASSED
+    assert pool.run(job("good-3")).status is Status.PASSED
+    assert pool.replacements == 1
+
+
+def test_the_log_of_a_crash_is_kept(pool):
+    assert "about to crash" in pool.run(job("segfault-1")).log
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status"),
+    [("hangs", Status.TIMEOUT), ("slowreference", Status.REFERENCE_ERROR)],
+)
+def test_a_hang_ends_at_the_deadline_whatever_it_ignores(pool, behaviour, status):
+    began = time.monotonic()
+    outcome = pool.run(job(f"{behaviour}-1", timeout_s=1))
+    assert outcome.status is status and "1 s" in outcome.detail
+    assert time.monotonic() - began < 6
+    assert pool.run(job("good-2")).status is Status.PASSED
+
+
+def test_a_worker_that_never_starts_is_an_infrastructure_failure(tmp_path):
+    with Pool("never-starts", tmp_path, FAKE) as pool:
+        outcome = pool.run(job("good-1"))
+    assert outcome.status is Status.INFRASTRUCTURE
+    assert "by hand" in outcome.detail
+
+
+def test_a_worker_that_died_between_jobs_is_replaced_silently(pool):
+    pid = int(pool.run(job("good-1")).log)
+    os.kill(pid, 9)
+    time.sleep(0.2)
+    assert pool.run(job("good-2")).status is Status.PASSED
+
+
+def test_what_a_solution_prints_does_not_disturb_the_protocol(pool):
+    assert pool.run(job("chatty-1")).status is Status.PASSED
+
+
+def test_stages_are_reported_in_order(pool):
+    stages: list[Stage] = []
+    pool.run(job("good-1"), stages.append)
+    assert stages == [Stage.REFERENCE, Stage.BUILD]
+
+
+def test_closing_leaves_no_process(tmp_path):
+    with Pool("cpu", tmp_path, FAKE) as pool:
+        pid = int(pool.run(job("good-1")).log)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_trial_seeds_do_not_depend_on_which_trials_run():
+    assert trial_seed(0, "uuid", 2) == trial_seed(0, "uuid", 2)
+    seeds = {trial_seed(s, u, t) for s in (0, 1) for u in ("a", "b") for t in range(3)}
+    assert len(seeds) == 12
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_jobs_and_outcomes_survive_the_pipe(pool):
+    original = job("good-1")
+    assert Job.from_json(original.to_json()) == original
+    assert original.trials() == [0]

@@ -1,0 +1,79 @@
+"""Spans from recorded GPU events: pure, so every rule is tested without a GPU."""
+
+import pytest
+
+from harness.errors import EnvironmentUnfit, UsageError
+from harness.timing import (
+    Activity,
+    InconsistentGpuWork,
+    Launch,
+    NoGpuWork,
+    measure_spans,
+    select_timer,
+)
+
+
+def test_span_runs_from_the_first_start_to_the_last_end():
+    launches = [Launch(1, 110), Launch(2, 120)]
+    activities = [Activity(1, 1000, 1500, "a"), Activity(2, 2100, 2600, "b")]
+    measured = measure_spans([(100, 200)], launches, activities)
+    assert measured.latency_us == pytest.approx(1.6)  # the gap between a and b counts
+    assert measured.activities == ("a", "b")
+
+
+def test_work_outside_the_windows_is_not_counted():
+    launches = [Launch(1, 50), Launch(2, 150), Launch(3, 250)]
+    activities = [
+        Activity(1, 0, 10_000, "flush"),
+        Activity(2, 20_000, 21_000, "kernel"),
+        Activity(3, 30_000, 90_000, "flush"),
+    ]
+    assert measure_spans([(100, 200)], launches, activities).latency_us == pytest.approx(1.0)
+
+
+def test_median_over_iterations_ignores_one_outlier():
+    windows = [(i * 100, i * 100 + 50) for i in range(5)]
+    launches = [Launch(i, i * 100 + 10) for i in range(5)]
+    lengths = [2000, 2000, 90_000, 2000, 2000]
+    activities = [Activity(i, 0, lengths[i], "k") for i in range(5)]
+    measured = measure_spans(windows, launches, activities)
+    assert measured.latency_us == pytest.approx(2.0)
+    assert len(measured.samples_us) == 5
+
+
+def test_unmatched_launches_do_not_matter_but_a_window_without_work_does():
+    launches = [Launch(1, 110), Launch(9, 111)]
+    assert measure_spans([(100, 200)], launches, [Activity(1, 0, 5, "k")]).activities == ("k",)
+    with pytest.raises(NoGpuWork, match="cached"):
+        measure_spans([(100, 200), (300, 400)], launches, [Activity(1, 0, 5, "k")])
+
+
+def test_other_kernels_in_a_later_iteration_are_refused():
+    launches = [Launch(1, 110), Launch(2, 310)]
+    activities = [Activity(1, 0, 5, "first"), Activity(2, 10, 15, "second")]
+    with pytest.raises(InconsistentGpuWork, match="second"):
+        measure_spans([(100, 200), (300, 400)], launches, activities)
+
+
+def test_copies_of_other_sizes_are_other_work():
+    launches = [Launch(1, 110), Launch(2, 310)]
+    activities = [Activity(1, 0, 5, "memcpy", (1, 64)), Activity(2, 10, 15, "memcpy", (1, 128))]
+    with pytest.raises(InconsistentGpuWork):
+        measure_spans([(100, 200), (300, 400)], launches, activities)
+
+
+def test_host_timer_belongs_to_the_cpu_and_gpu_timers_to_a_gpu():
+    calls = []
+    measured = select_timer("host", "cpu").measure(lambda: calls.append(1), 10, 50)
+    assert calls == [1] and measured.latency_us > 0
+    for name, device in (("host", "cuda:0"), ("cupti", "cpu"), ("stopwatch", "cpu")):
+        with pytest.raises(UsageError):
+            select_timer(name, device)
+
+
+def test_a_missing_cupti_is_named_with_the_next_step(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "cupti", None)
+    with pytest.raises(EnvironmentUnfit, match="cupti-python"):
+        select_timer("cupti", "cuda:0")
