@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harness.config import load_workspace
 from harness.records import DatasetIdentity, Protocol, RunRecord, TraceEntry, WorkloadRow
 
 DEFINITION = "gdn_decode_qk4_v8_d128_k_last"
@@ -71,8 +72,9 @@ def entry(uuid: str = "u-0", status: str = "PASSED", **changes: Any) -> TraceEnt
     return TraceEntry(**{**values, **changes})
 
 
-def write_workloads(root: Path, uuids: list[str]) -> None:
-    """The official workload file of gdn_decode, with these UUIDs."""
+def write_checkout(root: Path, uuids: list[str]) -> None:
+    """What records need of a checkout: config.toml, and gdn_decode's workloads with these UUIDs."""
+    (root / "config.toml").write_bytes((load_workspace().root / "config.toml").read_bytes())
     path = root / "workloads" / "gdn" / f"{DEFINITION}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [

@@ -7,18 +7,9 @@ from pathlib import Path
 
 import click
 
+from harness import dataset as sets
 from harness.config import Room, Workspace, load_workspace
-from harness.dataset import (
-    WorkloadRow,
-    export,
-    fetch,
-    is_checkout,
-    locate,
-    make,
-    read_workloads,
-    select_rooms,
-    verify,
-)
+from harness.dataset import WorkloadRow
 from harness.errors import DatasetError
 
 _FOLDER = click.Path(path_type=Path)
@@ -36,8 +27,8 @@ def _chosen(workspace: Workspace, names: Sequence[str]) -> dict[str, Room]:
 
 
 def _rows(root: Path, rooms: Mapping[str, Room], spec: str) -> dict[str, list[WorkloadRow]]:
-    rows = {name: read_workloads(root, room) for name, room in rooms.items()}
-    return select_rooms(rows, rooms, spec)
+    rows = {name: sets.read_workloads(root, room) for name, room in rooms.items()}
+    return sets.select_rooms(rows, rooms, spec)
 
 
 @click.group("dataset")
@@ -64,7 +55,7 @@ def make_command(
     workspace = load_workspace()
     rows = _rows(workspace.root, _chosen(workspace, rooms), spec)
     with show_progress() as progress:
-        report = make(
+        report = sets.make(
             workspace.root, workspace.rooms, rows, jobs, progress, remake, update_manifest
         )
     click.echo(
@@ -83,14 +74,14 @@ def verify_command(rooms: tuple[str, ...], spec: str, override: Path | None) -> 
     In the checkout, and in an export of it, hashes are compared with the manifest as well.
     """
     workspace = load_workspace()
-    root = locate(workspace, override)
+    root = sets.locate(workspace, override)
     chosen = _chosen(workspace, rooms)
-    verdict = verify(root, chosen.values(), _rows(root, chosen, spec))
+    verdict = sets.verify(root, chosen.values(), _rows(root, chosen, spec))
     for fault in verdict.faults:
         click.echo(str(fault))
     click.echo(f"{root}: {verdict.checked} blobs checked, {verdict.hashed} with their hash")
     if verdict.faults:
-        step = "make" if is_checkout(root) else f"fetch {root}"
+        step = "make" if sets.is_checkout(root) else f"fetch {root}"
         raise DatasetError(
             f"{root}: {len(verdict.faults)} of {verdict.checked} blobs are unfit; "
             f"`python -m harness dataset {step}` completes the set"
@@ -102,9 +93,9 @@ def verify_command(rooms: tuple[str, ...], spec: str, override: Path | None) -> 
 def fetch_command(directory: Path) -> None:
     """Download the official data set, at the revision pinned in config.toml, into DIRECTORY."""
     workspace = load_workspace()
-    folder, revision = fetch(workspace, directory)
+    folder, revision = sets.fetch(workspace, directory)
     click.echo(f"{folder}: {workspace.dataset_repository} at {revision}")
-    verdict = verify(folder, workspace.rooms.values())
+    verdict = sets.verify(folder, workspace.rooms.values())
     for fault in verdict.faults:
         click.echo(str(fault))
     if verdict.faults:
@@ -123,9 +114,9 @@ def export_command(directory: Path, override: Path | None) -> None:
     from harness.dataset.progress import show_progress
 
     workspace = load_workspace()
-    root = locate(workspace, override)
+    root = sets.locate(workspace, override)
     with show_progress() as progress:
-        report = export(workspace, root, directory, progress=progress)
+        report = sets.export(workspace, root, directory, progress=progress)
     click.echo(
         f"{report.directory}: {report.definitions} definitions, {report.workloads} workloads, "
         f"{report.solutions} solutions, {report.blobs} blobs, {report.size_bytes / 1e6:.1f} MB"

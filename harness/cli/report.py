@@ -40,7 +40,7 @@ def report(
         for record in all_latest(workspace.root)
         if record.room in names and device in (None, record.device)
     ]
-    packed = packed_hashes(workspace, names)
+    packed = packed_hashes(workspace, sorted({record.room for record in records}))
     if workloads:
         tables = [render_workloads(record, packed[record.room]) for record in records]
         click.echo("\n\n".join(tables) or "not measured")

@@ -72,6 +72,7 @@ class FaultKind(str, Enum):
     LFS_POINTER = "Git-LFS pointer"
     TRUNCATED = "truncated"
     DAMAGED = "damaged"
+    UNREADABLE = "unreadable"
     WRONG_SHAPE = "wrong shape"
     WRONG_DTYPE = "wrong dtype"
     MISSING_TENSOR = "missing tensor"
@@ -187,6 +188,8 @@ def read_header(path: Path) -> dict[str, Any] | Fault:
         return Fault(path, FaultKind.MISSING, "no such file")
     except IsADirectoryError:
         return Fault(path, FaultKind.DAMAGED, "a folder, not a file")
+    except OSError as error:
+        return Fault(path, FaultKind.UNREADABLE, str(error))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         return Fault(path, FaultKind.DAMAGED, f"not a safetensors header: {error!r}")
     wanted_bytes = 8 + header_bytes + max(ends, default=0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 _READ_BYTES = 1 << 22
+PARTIAL_MARK = ".partial-"  # in the names of files that are being written
 
 
 @contextlib.contextmanager
@@ -20,7 +21,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     Temporary file in the same folder, fsync, rename: readers see the old or the new content.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{PARTIAL_MARK}")
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

@@ -5,6 +5,7 @@ Only a checkout of this project is written into; a set that lies elsewhere is re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ from harness.dataset.blobs import (
     write_blob,
 )
 from harness.dataset.facts import Facts, read_facts
+from harness.dataset.files import PARTIAL_MARK
 from harness.dataset.manifest import read_manifest, write_manifest
 from harness.dataset.recipes import generate
 from harness.dataset.workloads import (
@@ -38,6 +40,8 @@ from harness.errors import DatasetError, InfrastructureFailure
 
 _INLINE_BYTES = 1 << 26  # below this, starting worker processes takes longer than the work
 _SPARE_BYTES = 1 << 28  # left free on the disk
+_LEFTOVER_AGE_S = 3600
+BLOB_SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class _Blob:
 def blob_path(room: Room, uuid: str) -> str:
     """Where the official layout keeps the tensors of one workload, relative to the root."""
     name = room.definition
-    return f"blob/workloads/{room.op_type}/{name}/{name}_{uuid}.safetensors"
+    return f"blob/workloads/{room.op_type}/{name}/{name}_{uuid}{BLOB_SUFFIX}"
 
 
 def _room_blobs(root: Path, room: Room, rows: Sequence[WorkloadRow]) -> list[_Blob]:
@@ -137,11 +141,26 @@ def _survey(blobs: Sequence[_Blob], remake: bool) -> list[_Blob]:
 def _make_one(blob: _Blob) -> tuple[str, float]:
     started = time.perf_counter()
     tensors = generate(blob.definition, blob.row, blob.facts)
-    sha256 = write_blob(blob.path, tensors, blob.sha256)
+    try:
+        sha256 = write_blob(blob.path, tensors, blob.sha256)
+    except OSError as error:
+        raise DatasetError(
+            f"{blob.path}: cannot be written: {error}; expected a checkout on a disk with room"
+        ) from error
     fault = find_fault(blob.path, blob.expected)
     if fault is not None:
         raise DatasetError(f"{fault}; the generator and the definition disagree")
     return sha256, time.perf_counter() - started
+
+
+def _remove_leftovers(blobs: Sequence[_Blob]) -> None:
+    """Delete the temporary files of writers that were killed, an hour ago or more."""
+    oldest = time.time() - _LEFTOVER_AGE_S
+    for folder in {blob.path.parent for blob in blobs}:
+        for path in folder.glob(f".*{BLOB_SUFFIX}{PARTIAL_MARK}*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
 
 
 def _job_count(jobs: int | None) -> int:
@@ -196,6 +215,7 @@ def _make_blobs(
     blobs: Sequence[_Blob], jobs: int | None, progress: Progress | None
 ) -> dict[str, str]:
     """Make each blob; its path relative to the root -> its sha256."""
+    _remove_leftovers(blobs)
     hashes = {}
     for index, (blob, (sha256, seconds)) in enumerate(_in_parallel(blobs, jobs), 1):
         hashes[blob.relative] = sha256

@@ -113,7 +113,9 @@ def export(
         if directory.is_dir():
             directory.rmdir()
         partial.rename(directory)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise DatasetError(f"{directory}: cannot be written: {error}") from error
         raise
     return ExportReport(directory, len(rooms), workloads, len(rooms), blobs, size_bytes)

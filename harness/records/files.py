@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.config import load_workspace
 from harness.records.runs import RETRIED_STATUSES, RunRecord, to_text
 from harness.records.strict_json import RecordError, encode, parse
 
@@ -77,33 +78,48 @@ def write_run(record: RunRecord, root: Path) -> Path:
 
 
 def write_latest(record: RunRecord, root: Path) -> Path:
-    """Make a full sweep the room's latest. Raises RecordError unless `record` holds all official
-    workloads of the room in official order, timed by CUPTI."""
+    """Make a full sweep the room's latest.
+
+    Raises RecordError unless `record` holds all official workloads of the room in official order,
+    each with a verdict, judged by the official settings and timed by CUPTI.
+    """
     record = RunRecord.from_json(record.to_json())
     path = latest_path(root, record.device, record.room)
-    got, official = (
-        tuple(row.uuid for row in record.workloads),
-        official_uuids(root, record.definition),
-    )
+    objection = _objection(record, root)
+    if objection is not None:
+        raise RecordError(f"{path}: {objection}; keep such a run by write_run alone")
+    write_atomically(path, to_text(record))
+    return path
+
+
+def _objection(record: RunRecord, root: Path) -> str | None:
+    """Why a run may not become the latest, or None."""
+    room = load_workspace(root).room(record.room)
+    official = official_uuids(root, room.definition)
+    got = tuple(row.uuid for row in record.workloads)
     if got != official:
         missing = len(set(official) - set(got))
-        raise RecordError(
-            f"{path}: expected the {len(official)} official workloads in order, got {len(got)} "
-            f"({missing} missing); only a full sweep is the latest, keep others by write_run"
+        return (
+            f"expected the {len(official)} official workloads in order, got {len(got)} "
+            f"({missing} missing)"
         )
     broken = [row.uuid for row in record.workloads if row.status in RETRIED_STATUSES]
     if broken:
-        raise RecordError(
-            f"{path}: {len(broken)} workloads have no verdict, the first is {broken[0]}; "
-            "run again with --resume"
-        )
+        return f"{len(broken)} workloads have no verdict (first {broken[0]}), use --resume"
     if record.timer != RESULT_TIMER:
-        raise RecordError(
-            f"{path}: timer: expected {RESULT_TIMER}, got {record.timer}; other timers' numbers "
-            "are not comparable and stay out of results/latest"
-        )
-    write_atomically(path, to_text(record))
-    return path
+        return f"timer: expected {RESULT_TIMER}, got {record.timer}, which does not compare with it"
+    asked, used = room.evaluation, record.protocol
+    settings = {
+        "warmup": (asked.warmup_runs, used.warmup),
+        "iterations": (asked.iterations, used.iterations),
+        "atol": (asked.atol, used.atol),
+        "rtol": (asked.rtol, used.rtol),
+        "required_matched_ratio": (asked.required_matched_ratio, used.required_matched_ratio),
+    }
+    for key, (expected, value) in settings.items():
+        if expected != value:
+            return f"protocol.{key}: expected the official {expected}, got {value}"
+    return None
 
 
 def write_atomically(path: Path, text: str) -> None:

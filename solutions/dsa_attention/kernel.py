@@ -1,29 +1,30 @@
-"""Sparse MLA attention over gathered cache rows (definition dsa_sparse_attention_h16_ckv512_...).
+"""Sparse MLA attention over gathered cache rows.
 
-Per token, with n valid entries of its 2048 sparse indices, 16 heads, q = [q_nope | q_pe] [16, 576]
-and the gathered rows K = [ckv | kpe] [n, 576]:
+Definition dsa_sparse_attention_h16_ckv512_kpe64_topk2048_ps64. Per token, with n valid entries
+among its 2048 sparse indices, 16 heads, q = [q_nope | q_pe] [16, 576] and the gathered rows
+K = [ckv | kpe] [n, 576]:
 
-    s      = sm_scale (q_nope ckv^T + q_pe kpe^T)     [16, n]
-    lse    = log2 sum_j exp(s_j)                       [16]        base 2; -inf if n = 0
-    output = softmax(s) ckv                            [16, 512]   0 if n = 0
+    s      = sm_scale (q_nope ckv^T + q_pe kpe^T)      [16, n]
+    lse    = log2 sum_j exp(s_j)                        [16]       base 2; -inf if n = 0
+    output = softmax(s) ckv                             [16, 512]  0 if n = 0
 
-Grid of attend_kernel: one CTA per (token, split); a split is SPLIT consecutive index slots, walked
-in tiles of BLOCK_N. Most tokens hold a few dozen valid entries at the front of their row, so most
-splits are empty and leave after one look at the indices. A split that is alone in its token writes
-the result; the others write (max, sum, accumulator) of their slots, and merge_kernel, launched
-right behind with programmatic dependent launch, combines the splits that are not empty.
+Grid of attend_kernel: one CTA per (token, split); a split is SPLIT consecutive index slots. Most
+tokens hold a few dozen valid entries at the front of their row, so most CTAs find nothing among
+their slots and leave. A split that is alone in its token writes the result; otherwise each writes
+the maximum, sum and accumulator of its slots, and merge_kernel, launched right behind with
+programmatic dependent launch, combines the splits that are used, and reads no other.
 Grid of merge_kernel: one warp-sized CTA per (token, head, block of columns).
 
-Bytes: 1152 per valid entry, read once for keys and values; flops: 34 816 per valid entry, 30 a
-byte: DRAM is the roof for thousands of tokens; below, the chain index -> rows -> merge is.
+Bytes: 1152 per valid entry, read once, keys and values alike; flops: 34 816 per valid entry, 30 a
+byte. DRAM is the roof for thousands of tokens; for a few, the chain indices -> rows -> merge.
 
-Idea: 16 heads are exactly one M of the tensor core instruction. The 512 columns go in 4 chunks, so
-that q k^T is 4 short independent chains of products instead of one long one, and each chunk of the
-gathered tile serves as key and as value.
+Idea: transposed products, s^T = K q^T and output^T = ckv^T p^T. The gathered tile is the wide
+operand of both, lies in shared memory once and is read by the tensor cores from there (wgmma,
+tcgen05), and the 16 heads are the narrow side, where an instruction may be 16 wide.
 
-Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for p V; exp2 with the scale folded
-in. Only -1 is padding; an index outside the cache is not read and counts as padding too. See
-docs/kernels/dsa_attention.md.
+Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product, its sum is
+not; exp2 with the scale folded in. Only -1 is padding, but any index outside the cache is treated
+as padding, never read. See docs/kernels/dsa_attention.md.
 """
 
 import math
@@ -42,7 +43,6 @@ DIM_KPE = 64
 PAGE_SIZE = 64
 TOPK = 2048
 LOG2_E = math.log2(math.e)
-MERGE_COLUMNS = 128
 
 
 @triton.jit
@@ -50,6 +50,51 @@ def load_rows(cache_ptr, rows, valid, WIDTH: tl.constexpr, OPERAND: tl.constexpr
     """Rows of a cache [*, WIDTH]; those not valid are 0 and not read."""
     offs = rows[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     return tl.load(cache_ptr + offs, mask=valid[:, None], other=0.0).to(OPERAND)
+
+
+@triton.jit
+def load_query(base_ptr, token, H: tl.constexpr, WIDTH: tl.constexpr, OPERAND: tl.constexpr):
+    """The queries of a token, [H, WIDTH]."""
+    offs = tl.arange(0, H)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    return tl.load(base_ptr + token * (H * WIDTH) + offs).to(OPERAND)
+
+
+@triton.jit
+def gather(
+    ckv_ptr,
+    kpe_ptr,
+    first_ptr,
+    num_rows,
+    N: tl.constexpr,
+    C: tl.constexpr,
+    R: tl.constexpr,
+    OPERAND: tl.constexpr,
+):
+    """The N cache rows named from first_ptr on: ckv [N, C], kpe [N, R], and which are valid."""
+    index = tl.load(first_ptr + tl.arange(0, N))
+    valid = (index >= 0) & (index < num_rows)
+    rows = index.to(tl.int64)
+    k = load_rows(ckv_ptr, rows, valid, C, OPERAND)
+    return k, load_rows(kpe_ptr, rows, valid, R, OPERAND), valid
+
+
+@triton.jit
+def absorb(q, q_pe, k, k_pe, valid, scale, m, total, acc):
+    """Online softmax: add one tile of N rows to the running (max, sum, accumulator).
+
+    Everything is transposed, logits [N, H] and accumulator [512, H]: the gathered tile is the
+    first operand of both products and lies in shared memory once. While no valid entry was seen
+    the maximum is -inf; 0 stands in for it in the differences, so that -inf - -inf never arises.
+    """
+    s = tl.dot(k_pe, tl.trans(q_pe), tl.dot(k, tl.trans(q))) * scale
+    s = tl.where(valid[:, None], s, float("-inf"))
+    m_new = tl.maximum(m, tl.max(s, axis=0))
+    anchor = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - anchor[None, :])
+    fade = tl.exp2(m - anchor)
+    total = total * fade + tl.sum(p, axis=0)
+    acc = tl.dot(tl.trans(k), p.to(k.dtype), acc * fade[None, :])
+    return m_new, total, acc
 
 
 @triton.jit
@@ -61,8 +106,7 @@ def attend_kernel(
     indices_ptr,  # [T, 2048] int32
     output_ptr,  # [T, 16, 512] bf16
     lse_ptr,  # [T, 16] fp32
-    max_ptr,  # [T, 2048 / SPLIT, 16] fp32: maximum of each split, only of splits not alone
-    sum_ptr,  # like max_ptr
+    part_ptr,  # [T, 2048 / SPLIT, 16, 2] fp32: maximum and sum
     acc_ptr,  # [T, 2048 / SPLIT, 16, 512] fp32
     scale,  # sm_scale * log2(e)
     num_rows,
@@ -72,7 +116,7 @@ def attend_kernel(
     SLOTS: tl.constexpr,  # 2048
     SPLIT: tl.constexpr,  # slots of a CTA
     BLOCK_N: tl.constexpr,  # slots of a tile
-    STAGES: tl.constexpr,  # tiles in flight where a CTA has several
+    STAGES: tl.constexpr,  # tiles in flight where a split has several
     OPERAND: tl.constexpr,  # dtype of the products: bf16, or fp32 in the interpreter
     PDL: tl.constexpr,
 ):
@@ -80,48 +124,223 @@ def attend_kernel(
     SPLITS: tl.constexpr = SLOTS // SPLIT
     token = tl.program_id(0).to(tl.int64) // SPLITS
     split = tl.program_id(0) % SPLITS
+    heads = tl.arange(0, H)
+    offs_out = heads[None, :] * C + tl.arange(0, C)[:, None]  # [C, H]
     if PDL:
         gdc_launch_dependents()
 
-    first = split * SPLIT
-    slot = tl.arange(0, SLOTS)
-    everything = tl.load(indices_ptr + token * SLOTS + slot)
-    is_valid = (everything >= 0) & (everything < num_rows)
-    is_mine = slot // SPLIT == split
-    stop = tl.max(tl.where(is_valid & is_mine, slot + 1, 0))  # behind my last valid slot
+    # One look at the whole row: my valid entries in the low half of the sum, others' in the high.
+    slots = tl.arange(0, SLOTS)
+    index = tl.load(indices_ptr + token * SLOTS + slots)
+    is_valid = (index >= 0) & (index < num_rows)
+    counts = tl.sum(tl.where(is_valid, tl.where(slots // SPLIT == split, 1, 65536), 0))
+    mine = counts % 65536
 
-    if stop > 0:
-        heads = tl.arange(0, H)
-        offs_c = tl.arange(0, C)
-        q = tl.load(q_nope_ptr + (token * H + heads[:, None]) * C + offs_c[None, :]).to(OPERAND)
-        q_pe = tl.load(q_pe_ptr + (token * H + heads[:, None]) * R + tl.arange(0, R)[None, :]).to(OPERAND)
+    if mine > 0:
+        q = load_query(q_nope_ptr, token, H, C, OPERAND)
+        q_pe = load_query(q_pe_ptr, token, H, R, OPERAND)
         m = tl.full([H], float("-inf"), tl.float32)
-        l = tl.zeros([H], tl.float32)
+        total = tl.zeros([H], tl.float32)
         acc = tl.zeros([C, H], tl.float32)
-        for start in tl.range(first, stop, BLOCK_N, num_stages=STAGES):
-            rows = tl.load(indices_ptr + token * SLOTS + start + tl.arange(0, BLOCK_N))
-            valid = (rows >= 0) & (rows < num_rows)
-            rows = rows.to(tl.int64)
-            k = load_rows(ckv_ptr, rows, valid, C, OPERAND)
-            k_pe = load_rows(kpe_ptr, rows, valid, R, OPERAND)
-            s = tl.dot(k, tl.trans(q))
-            s = tl.dot(k_pe, tl.trans(q_pe), s) * scale
-            s = tl.where(valid[:, None], s, float("-inf"))
-            m_new = tl.maximum(m, tl.max(s, axis=0))
-            anchor = tl.where(m_new == float("-inf"), 0.0, m_new)
-            p = tl.exp2(s - anchor[None, :])
-            fade = tl.exp2(m - anchor)
-            m = m_new
-            l = l * fade + tl.sum(p, axis=0)
-            acc = tl.dot(tl.trans(k), p.to(OPERAND), acc * fade[None, :])
+        first_ptr = indices_ptr + token * SLOTS + split * SPLIT
+        if SPLIT == BLOCK_N:
+            k, k_pe, valid = gather(ckv_ptr, kpe_ptr, first_ptr, num_rows, BLOCK_N, C, R, OPERAND)
+            # A query is copied to shared memory where it is defined, and the copy waits for its
+            # load. Redefined here (mine >= 0 always holds), it no longer keeps the gather waiting.
+            q = tl.where(mine >= 0, q, 0.0)
+            q_pe = tl.where(mine >= 0, q_pe, 0.0)
+            m, total, acc = absorb(q, q_pe, k, k_pe, valid, scale, m, total, acc)
+        else:
+            is_mine = is_valid & (slots // SPLIT == split)
+            stop = tl.max(tl.where(is_mine, slots % SPLIT + 1, 0))  # behind my last valid entry
+            for start in tl.range(0, stop, BLOCK_N, num_stages=STAGES):
+                k, k_pe, valid = gather(
+                    ckv_ptr, kpe_ptr, first_ptr + start, num_rows, BLOCK_N, C, R, OPERAND
+                )
+                m, total, acc = absorb(q, q_pe, k, k_pe, valid, scale, m, total, acc)
 
-        others = tl.max(tl.where(is_valid & (is_mine == 0), 1, 0))
-        offs_out = heads[None, :] * C + offs_c[:, None]
-        if others == 0:
-            tl.store(output_ptr + token * H * C + offs_out, (acc / l[None, :]).to(output_ptr.dtype.element_ty))
-            tl.store(lse_ptr + token * H + heads, m + tl.log2(l))
+        if counts == mine:
+            out = acc / total[None, :]
+            tl.store(output_ptr + token * H * C + offs_out, out.to(output_ptr.dtype.element_ty))
+            tl.store(lse_ptr + token * H + heads, m + tl.log2(total))
         else:
             part = token * SPLITS + split
-            tl.store(max_ptr + part * H + heads, m)
-            tl.store(sum_ptr + part * H + heads, l)
             tl.store(acc_ptr + part * H * C + offs_out, acc)
+            offs_part = heads[:, None] * 2 + tl.arange(0, 2)[None, :]
+            tl.store(part_ptr + part * H * 2 + offs_part, tl.join(m, total))
+    elif (counts == 0) & (split == 0):
+        nothing = tl.zeros([C, H], output_ptr.dtype.element_ty)
+        tl.store(output_ptr + token * H * C + offs_out, nothing)
+        tl.store(lse_ptr + token * H + heads, tl.full([H], float("-inf"), tl.float32))
+
+
+@triton.jit
+def merge_kernel(
+    indices_ptr,  # [T, 2048] int32
+    part_ptr,  # [T, 2048 / SPLIT, 16, 2] fp32
+    acc_ptr,  # [T, 2048 / SPLIT, 16, 512] fp32
+    output_ptr,  # [T, 16, 512] bf16
+    lse_ptr,  # [T, 16] fp32
+    num_rows,
+    H: tl.constexpr,
+    C: tl.constexpr,
+    SLOTS: tl.constexpr,
+    SPLIT: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    # Grid: (T * H * C / COLUMNS,)
+    SPLITS: tl.constexpr = SLOTS // SPLIT
+    row = tl.program_id(0).to(tl.int64) // (C // COLUMNS)  # token * H + head
+    block = tl.program_id(0) % (C // COLUMNS)
+    offs_c = block * COLUMNS + tl.arange(0, COLUMNS)
+
+    # The indices are an input: which splits are used is known before attend_kernel has ended.
+    splits = tl.arange(0, SPLITS)
+    slots = splits[:, None] * SPLIT + tl.arange(0, SPLIT)[None, :]
+    index = tl.load(indices_ptr + row // H * SLOTS + slots)
+    is_valid = (index >= 0) & (index < num_rows)
+    is_used = tl.max(is_valid.to(tl.int32), axis=1) > 0
+
+    if tl.sum(is_used.to(tl.int32)) > 1:
+        if PDL:
+            gdc_wait()
+        part = (row // H * SPLITS + splits) * H + row % H
+        offs_acc = part[:, None] * C + offs_c[None, :]
+        acc = tl.load(acc_ptr + offs_acc, mask=is_used[:, None], other=0.0)
+        # No load crosses a barrier, and all arithmetic needs one of the loads below it: every load
+        # is in flight before the first is awaited.
+        tl.debug_barrier()
+        m = tl.load(part_ptr + part * 2, mask=is_used, other=float("-inf"))
+        sums = tl.load(part_ptr + part * 2 + 1, mask=is_used, other=0.0)
+        top = tl.max(m, axis=0)
+        weight = tl.exp2(m - tl.where(top == float("-inf"), 0.0, top))
+        total = tl.sum(sums * weight, axis=0)
+        out = tl.sum(acc * weight[:, None], axis=0) / total
+        tl.store(output_ptr + row * C + offs_c, out.to(output_ptr.dtype.element_ty))
+        if block == 0:
+            tl.store(lse_ptr + row, top + tl.log2(total))
+    elif PDL:
+        gdc_wait()  # whatever follows this kernel must find attend_kernel ended too
+
+
+# (largest number of tokens, launch of attend_kernel). Shared memory stays below 99 KiB, which every
+# architecture from sm_86 on has.
+#   T <= 16    32 splits of one 64-row tile (wgmma or tcgen05): the gather is one round trip; 8
+#              tokens with 2048 valid entries are 256 CTAs, two to an SM
+#   T <= 131   8 splits, three 32-row tiles in flight: fewer accumulators (32 KiB a used split) to
+#              write and to merge once the tokens nearly fill the SMs
+#   larger     one split: every SM has a token of its own, and nothing is merged
+LAUNCHES = (
+    (16, {"SPLIT": 64, "BLOCK_N": 64, "STAGES": 1, "num_warps": 4}),
+    (131, {"SPLIT": 256, "BLOCK_N": 32, "STAGES": 3, "num_warps": 4}),
+    (math.inf, {"SPLIT": TOPK, "BLOCK_N": 32, "STAGES": 3, "num_warps": 4}),
+)
+# One warp per CTA: a lane owns 4 columns of every split, and nothing but the weights is exchanged.
+MERGE_LAUNCH = {"COLUMNS": 128, "num_warps": 1}
+# The interpreter's cost is per CTA, not per element: the same three forms with larger blocks.
+INTERPRETER_LAUNCHES = (
+    (16, {"SPLIT": 512, "BLOCK_N": 512, "STAGES": 1}),
+    (131, {"SPLIT": 1024, "BLOCK_N": 256, "STAGES": 1}),
+    (math.inf, {"SPLIT": TOPK, "BLOCK_N": 512, "STAGES": 1}),
+)
+INTERPRETER_MERGE_LAUNCH = {"COLUMNS": DIM_CKV}
+
+
+def choose(num_tokens, *, interpreted=False):
+    """Launch options of attend_kernel, from the first row that reaches num_tokens, and of merge."""
+    launches = INTERPRETER_LAUNCHES if interpreted else LAUNCHES
+    launch = next(launch for limit, launch in launches if num_tokens <= limit)
+    return launch, INTERPRETER_MERGE_LAUNCH if interpreted else MERGE_LAUNCH
+
+
+def is_interpreted():
+    """True where Triton's interpreter runs the kernels: fp32 products, no device features."""
+    return not isinstance(attend_kernel, triton.JITFunction)
+
+
+def has_programmatic_launch(tensor):
+    """True where a kernel can be launched before the one in front of it has ended (sm_90 on).
+
+    CPU tensors outside the interpreter stand for an ahead-of-time compilation for such a device.
+    """
+    if is_interpreted():
+        return False
+    return not tensor.is_cuda or torch.cuda.get_device_capability(tensor.device) >= (9, 0)
+
+
+def check(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, lse):
+    """Refuse what the definition does not allow. Reads metadata only. Returns (tokens, pages)."""
+    require(q_nope, "q_nope", (None, NUM_HEADS, DIM_CKV), torch.bfloat16)
+    num_tokens = q_nope.shape[0]
+    require(q_pe, "q_pe", (num_tokens, NUM_HEADS, DIM_KPE), torch.bfloat16, like=q_nope)
+    require(ckv_cache, "ckv_cache", (None, PAGE_SIZE, DIM_CKV), torch.bfloat16, like=q_nope)
+    num_pages = ckv_cache.shape[0]
+    pages = (num_pages, PAGE_SIZE, DIM_KPE)
+    require(kpe_cache, "kpe_cache", pages, torch.bfloat16, like=q_nope)
+    require(sparse_indices, "sparse_indices", (num_tokens, TOPK), torch.int32, like=q_nope)
+    if not isinstance(sm_scale, numbers.Real):
+        raise TypeError(f"sm_scale: expected a number, got {type(sm_scale).__name__}")
+    require(output, "output", (num_tokens, NUM_HEADS, DIM_CKV), torch.bfloat16, like=q_nope)
+    require(lse, "lse", (num_tokens, NUM_HEADS), torch.float32, like=q_nope)
+    require_disjoint(output, "output", lse, "lse")
+    inputs = {"q_nope": q_nope, "q_pe": q_pe, "ckv_cache": ckv_cache, "kpe_cache": kpe_cache}
+    inputs["sparse_indices"] = sparse_indices
+    for name, tensor in inputs.items():
+        require_disjoint(output, "output", tensor, name)
+        require_disjoint(lse, "lse", tensor, name)
+    return num_tokens, num_pages
+
+
+def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, lse):
+    """Attention of every token over the cache rows that its indices name; writes output and lse.
+
+    q_nope [T,16,512], q_pe [T,16,64], ckv_cache [P,64,512], kpe_cache [P,64,64] bf16;
+    sparse_indices [T,2048] int32, -1 anywhere is padding; sm_scale a number; output [T,16,512]
+    bf16, lse [T,16] fp32, base 2. All contiguous. Raises TypeError or ValueError naming the
+    argument. Indices are data and not checked: one outside the cache counts as padding.
+    """
+    num_tokens, num_pages = check(
+        q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, lse
+    )
+    if num_tokens == 0:
+        return
+    launch, merge_launch = choose(num_tokens, interpreted=is_interpreted())
+    num_splits = TOPK // launch["SPLIT"]
+    num_parts = num_tokens * num_splits if num_splits > 1 else 0
+    part = torch.empty((num_parts, NUM_HEADS, 2), dtype=torch.float32, device=q_nope.device)
+    acc = torch.empty((num_parts, NUM_HEADS, DIM_CKV), dtype=torch.float32, device=q_nope.device)
+    shape = {"H": NUM_HEADS, "C": DIM_CKV, "SLOTS": TOPK}
+    shape["PDL"] = num_splits > 1 and has_programmatic_launch(q_nope)
+    num_rows = num_pages * PAGE_SIZE
+    with torch.cuda.device_of(q_nope):
+        attend_kernel[(num_tokens * num_splits,)](
+            q_nope,
+            q_pe,
+            ckv_cache,
+            kpe_cache,
+            sparse_indices,
+            output,
+            lse,
+            part,
+            acc,
+            float(sm_scale) * LOG2_E,
+            num_rows,
+            R=DIM_KPE,
+            OPERAND=tl.float32 if is_interpreted() else tl.bfloat16,
+            **shape,
+            **launch,
+        )
+        if num_splits > 1:
+            merge_kernel[(num_tokens * NUM_HEADS * (DIM_CKV // merge_launch["COLUMNS"]),)](
+                sparse_indices,
+                part,
+                acc,
+                output,
+                lse,
+                num_rows,
+                SPLIT=launch["SPLIT"],
+                **shape,
+                **merge_launch,
+                **({"launch_pdl": True} if shape["PDL"] else {}),
+            )

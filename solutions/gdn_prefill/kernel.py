@@ -162,9 +162,9 @@ def solve_kernel(
     dt_bias_ptr,  # [8] fp32
     b_ptr,  # [T, 8] bf16
     cu_seqlens_ptr,  # [N + 1] int64
-    write_high_ptr,  # [T, 8, 128] bf16, scratch
-    write_low_ptr,  # [T, 8, 128] bf16, scratch
-    read_high_ptr,  # [T, 8, 64] bf16, scratch; column j is token j of the chunk
+    write_high_ptr,  # [T, 8, 64] bf16, scratch; column j is token j of the chunk
+    write_low_ptr,  # [T, 8, 64] bf16, scratch
+    read_high_ptr,  # [T, 8, 64] bf16, scratch
     read_low_ptr,  # [T, 8, 64] bf16, scratch
     carry_ptr,  # [T, 8] fp32, scratch: decay from the start of the chunk up to the token
     total_seq_len,
@@ -216,18 +216,15 @@ def solve_kernel(
     score_high, score_low = split(multiply(q, k_transposed, None, ON_GPU) * fade * scale)
     read = multiply_pairs(score_high, score_low, solved_high, solved_low, None, ON_GPU)
     read_high, read_low = split(read)
-    late_high, late_low = split(tl.trans(solved * remaining[:, None]))
-    write = multiply(late_low, k, None, ON_GPU)
-    write_high, write_low = split(multiply(late_high, k, write, ON_GPU))
+    write_high, write_low = split(solved * remaining[:, None])
 
     slots = rows * V_HEADS + head
-    offs_write = slots[:, None] * D + offs_d[None, :]
-    offs_read = slots[:, None] * CHUNK + index[None, :]
+    offs_solved = slots[:, None] * CHUNK + index[None, :]
     tl.store(carry_ptr + slots, tl.exp(elapsed.to(tl.float32)), mask=is_token)
-    tl.store(write_high_ptr + offs_write, write_high, mask=is_token[:, None])
-    tl.store(write_low_ptr + offs_write, write_low, mask=is_token[:, None])
-    tl.store(read_high_ptr + offs_read, read_high, mask=is_token[:, None])
-    tl.store(read_low_ptr + offs_read, read_low, mask=is_token[:, None])
+    tl.store(write_high_ptr + offs_solved, write_high, mask=is_token[:, None])
+    tl.store(write_low_ptr + offs_solved, write_low, mask=is_token[:, None])
+    tl.store(read_high_ptr + offs_solved, read_high, mask=is_token[:, None])
+    tl.store(read_low_ptr + offs_solved, read_low, mask=is_token[:, None])
 
 
 @triton.jit
@@ -237,8 +234,8 @@ def scan_kernel(
     v_ptr,  # [T, 8, 128] bf16
     state_ptr,  # [N, 8, 128, 128] fp32, k-last, or None: zeros
     cu_seqlens_ptr,  # [N + 1] int64
-    write_high_ptr,  # [T, 8, 128] bf16
-    write_low_ptr,  # [T, 8, 128] bf16
+    write_high_ptr,  # [T, 8, 64] bf16
+    write_low_ptr,  # [T, 8, 64] bf16
     read_high_ptr,  # [T, 8, 64] bf16
     read_low_ptr,  # [T, 8, 64] bf16
     carry_ptr,  # [T, 8] fp32
@@ -272,36 +269,37 @@ def scan_kernel(
     if IS_CHAINED:
         tl.extra.cuda.gdc_wait()  # until solve_kernel's results are in memory
 
-    for chunk in range(0, tl.cdiv(stop - start, CHUNK)):
-        rows = start + chunk * CHUNK + index
+    last = tl.minimum(start + CHUNK, stop) - 1
+    next_carry = tl.load(carry_ptr + last * V_HEADS + head, mask=start < stop, other=0.0)
+    for first in range(start, stop, CHUNK):
+        rows = first + index
         is_token = (rows < stop)[:, None]
         slots = rows * V_HEADS + head
-        last = tl.minimum(start + chunk * CHUNK + CHUNK, stop) - 1
         offs_qk = (rows * (V_HEADS // GROUP) + head // GROUP)[:, None] * D + offs_d[None, :]
-        offs_write = slots[:, None] * D + offs_d[None, :]
-        offs_read = slots[:, None] * CHUNK + index[None, :]
+        offs_solved = slots[:, None] * CHUNK + index[None, :]
         offs_out = slots[:, None] * D + offs_v[None, :]
         k = tl.load(k_ptr + offs_qk, mask=is_token, other=0.0)
         v = tl.load(v_ptr + offs_out, mask=is_token, other=0.0).to(tl.float32)
         carry = tl.load(carry_ptr + slots[:, None], mask=is_token, other=0.0)
-        carry_last = tl.load(carry_ptr + last * V_HEADS + head)
-        write_high = tl.load(write_high_ptr + offs_write, mask=is_token, other=0.0)
-        write_low = tl.load(write_low_ptr + offs_write, mask=is_token, other=0.0)
-        q = tl.load(q_ptr + offs_qk, mask=is_token, other=0.0)
-        read_high = tl.load(read_high_ptr + offs_read, mask=is_token, other=0.0)
-        read_low = tl.load(read_low_ptr + offs_read, mask=is_token, other=0.0)
+        write_high = tl.load(write_high_ptr + offs_solved, mask=is_token, other=0.0)
+        write_low = tl.load(write_low_ptr + offs_solved, mask=is_token, other=0.0)
+        # Not pipelined by the compiler: fetched one chunk ahead by hand.
+        carry_last = next_carry
+        last = tl.minimum(first + 2 * CHUNK, stop) - 1
+        next_carry = tl.load(carry_ptr + last * V_HEADS + head)
 
         h_high, h_low = split(h)
         seen = multiply(k, h_high, multiply(k, h_low, None, ON_GPU), ON_GPU)
-        residual_high, residual_low = split(v - carry * seen)
-        h = multiply_pairs(
-            tl.trans(write_high), tl.trans(write_low), residual_high, residual_low, h * carry_last,
-            ON_GPU,
-        )  # fmt: skip
+        r_high, r_low = split(v - carry * seen)
+        q = tl.load(q_ptr + offs_qk, mask=is_token, other=0.0)
+        read_high = tl.load(read_high_ptr + offs_solved, mask=is_token, other=0.0)
+        read_low = tl.load(read_low_ptr + offs_solved, mask=is_token, other=0.0)
+        u_high, u_low = split(multiply_pairs(write_high, write_low, r_high, r_low, None, ON_GPU))
+        h = multiply(tl.trans(k), u_low, h * carry_last, ON_GPU)
+        h = multiply(tl.trans(k), u_high, h, ON_GPU)
 
-        out = multiply(q, h_high, multiply(q, h_low, None, ON_GPU), ON_GPU)
-        out *= scale * carry
-        out = multiply_pairs(read_high, read_low, residual_high, residual_low, out, ON_GPU)
+        out = multiply(q, h_high, multiply(q, h_low, None, ON_GPU), ON_GPU) * (scale * carry)
+        out = multiply_pairs(read_high, read_low, r_high, r_low, out, ON_GPU)
         tl.store(output_ptr + offs_out, out.to(output_ptr.dtype.element_ty), mask=is_token)
     tl.store(new_state_ptr + offs_state, h)
 
@@ -420,7 +418,7 @@ SOLVE_LAUNCH = {"num_warps": 4}
 SCAN_LAUNCHES = (
     (3, {"BLOCK_V": 16, "num_warps": 4, "num_stages": 2}),
     (7, {"BLOCK_V": 32, "num_warps": 4, "num_stages": 2}),
-    (math.inf, {"BLOCK_V": 64, "num_warps": 4, "num_stages": 1}),
+    (math.inf, {"BLOCK_V": 64, "num_warps": 8, "num_stages": 2}),
 )
 # The interpreter's cost is per CTA, not per element.
 INTERPRETER_BLOCK_V = 64
@@ -508,10 +506,9 @@ def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_sta
             )
             return
         shape.update({"CHUNK": CHUNK, "ON_GPU": on_gpu, "IS_CHAINED": on_gpu and can_chain(q)})
-        write = q.new_empty((2, total_seq_len, NUM_V_HEADS, HEAD_SIZE))
-        read = q.new_empty((2, total_seq_len, NUM_V_HEADS, CHUNK))
+        scratch = q.new_empty((4, total_seq_len, NUM_V_HEADS, CHUNK))
         carry = A_log.new_empty((total_seq_len, NUM_V_HEADS))
-        solved = (*write, *read, carry)
+        solved = (*scratch, carry)
         solve_kernel[(bound_chunks(total_seq_len, num_seqs), NUM_V_HEADS)](
             q, k, *gates, *solved, *sizes, **shape, BLOCK_SEQS=BLOCK_SEQS, **launches["solve"]
         )

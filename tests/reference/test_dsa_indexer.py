@@ -58,9 +58,10 @@ def select(inputs):
     """Returns topk_indices; the inputs must come out as they went in."""
     before = {name: value.clone() for name, value in inputs.items()}
     topk_indices = reference(ROOM)(*inputs.values())  # the Runnable unpacks the 1-tuple
-    for name, value in before.items():
-        same = torch.equal(inputs[name].view(torch.uint8), value.view(torch.uint8))
-        assert same, f"{name} was written"
+    for name, value in before.items():  # as bytes: unused slots may hold NaN
+        if value.numel():
+            same = torch.equal(inputs[name].view(torch.uint8), value.view(torch.uint8))
+            assert same, f"{name} was written"
     assert topk_indices.dtype == torch.int32
     assert topk_indices.shape == (len(inputs["seq_lens"]), TOPK)
     return topk_indices

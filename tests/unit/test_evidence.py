@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.config import load_workspace
 from harness.records import (
+    Protocol,
     WorkloadRow,
     all_latest,
     load,
@@ -127,16 +128,21 @@ def test_every_recorded_run_can_be_read():
 
 def _full_sweep(room, root: Path):
     """A record of every official workload of a room, written as its latest under `root`."""
-    definition = WORKSPACE.room(room).definition
+    official = WORKSPACE.room(room)
     rows = tuple(
         WorkloadRow(uuid, {"size": 1}, "PASSED", 10.0 + i, 5.0)
-        for i, uuid in enumerate(official_uuids(ROOT, definition))
+        for i, uuid in enumerate(official_uuids(ROOT, official.definition))
     )
-    source = ROOT / "workloads" / WORKSPACE.room(room).op_type / f"{definition}.jsonl"
-    copy = root / source.relative_to(ROOT)
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_bytes(source.read_bytes())
-    sweep = record(rows, room=room, definition=definition)
+    source = Path("workloads", official.op_type, f"{official.definition}.jsonl")
+    for path in (Path("config.toml"), source):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes((ROOT / path).read_bytes())
+    settings = official.evaluation
+    protocol = Protocol(
+        settings.warmup_runs, settings.iterations, settings.trials, settings.atol, settings.rtol,
+        settings.required_matched_ratio,
+    )  # fmt: skip
+    sweep = record(rows, room=room, definition=official.definition, protocol=protocol)
     write_latest(sweep, root)
     return sweep
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from harness.records import (
     STATUSES,
     UNJUDGED_STATUSES,
     LedgerWarning,
+    Protocol,
     RecordError,
     RunRecord,
     TraceEntry,
@@ -39,7 +41,7 @@ from harness.records import (
     write_latest,
     write_run,
 )
-from tests.sample_records import entry, record, row, write_workloads
+from tests.sample_records import entry, record, row, write_checkout
 
 EVIDENCE_KEYS = [
     "room", "definition", "solution_name", "solution_sha256", "judge_sha256", "commit", "device",
@@ -211,7 +213,7 @@ def test_a_run_never_overwrites_another(tmp_path):
 
 
 def test_the_latest_is_a_full_sweep_in_official_order(tmp_path):
-    write_workloads(tmp_path, ["u-0", "u-1"])
+    write_checkout(tmp_path, ["u-0", "u-1"])
     path = write_latest(record(), tmp_path)
     assert path == tmp_path / "results/latest/nvidia-h200/gdn_decode.json"
     assert latest(tmp_path, "nvidia-h200", "gdn_decode") == record()
@@ -226,11 +228,13 @@ def test_the_latest_is_a_full_sweep_in_official_order(tmp_path):
         (record((row("u-1"), row("u-0"))), ["in order", "0 missing"]),
         (record((row("u-0"), row("u-1"), row("u-2"))), ["got 3"]),
         (record(timer="events"), ["timer", "events"]),
+        (record(protocol=Protocol(10, 5, 3, 0.01, 0.01, 1.0)), ["iterations", "50", "got 5"]),
+        (record(protocol=Protocol(10, 50, 3, 1.0, 0.01, 1.0)), ["protocol.atol", "0.01"]),
         (record((row("u-0"), row("u-1", None, status="INFRASTRUCTURE"))), ["verdict", "u-1"]),
     ],
 )
 def test_anything_else_does_not_become_the_latest(candidate, words, tmp_path):
-    write_workloads(tmp_path, ["u-0", "u-1"])
+    write_checkout(tmp_path, ["u-0", "u-1"])
     with pytest.raises(RecordError) as caught:
         write_latest(candidate, tmp_path)
     assert [word for word in words if word not in str(caught.value)] == []
@@ -238,13 +242,13 @@ def test_anything_else_does_not_become_the_latest(candidate, words, tmp_path):
 
 
 def test_a_sweep_with_a_failure_is_evidence_too(tmp_path):
-    write_workloads(tmp_path, ["u-0", "u-1"])
+    write_checkout(tmp_path, ["u-0", "u-1"])
     write_latest(record((row("u-0"), row("u-1", None))), tmp_path)
     assert latest(tmp_path, "nvidia-h200", "gdn_decode").passed == 1
 
 
 def test_a_record_under_another_devices_name_is_refused(tmp_path):
-    write_workloads(tmp_path, ["u-0", "u-1"])
+    write_checkout(tmp_path, ["u-0", "u-1"])
     path = write_latest(record(), tmp_path)
     path.rename(path.with_name("moe.json"))
     with pytest.raises(RecordError, match=r"moe\.json"):
@@ -404,19 +408,19 @@ def test_a_full_disk_is_an_infrastructure_failure_and_leaves_no_half_line(tmp_pa
     assert ledger.path.read_bytes() == whole
 
 
-def test_writers_at_the_same_time_lose_nothing(tmp_path):
-    def write(writer):
-        for i in range(20):
-            _ledger(tmp_path).append(entry(f"w{writer}-{i}", log="x" * 5000))
-
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {e.uuid for e in _ledger(tmp_path).entries()} == {
-        f"w{n}-{i}" for n in range(4) for i in range(20)
-    }
+def test_a_second_writer_waits_for_the_first(tmp_path):
+    """Or its repair of a torn tail could cut off what the first is writing."""
+    ledger = _ledger(tmp_path)
+    _fill(ledger, 1)
+    before = ledger.path.read_bytes()
+    second = threading.Thread(target=ledger.append, args=(entry("u-1"),))
+    with open(ledger.path, "ab") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        second.start()
+        second.join(0.2)
+        assert second.is_alive() and ledger.path.read_bytes() == before
+    second.join(20.0)
+    assert {e.uuid for e in ledger.entries()} == {"u-0", "u-1"}
 
 
 def test_a_verdict_is_reused_only_for_the_same_bytes_judge_data_settings_and_device(tmp_path):
@@ -471,7 +475,7 @@ def test_the_official_loader_reads_a_checkout_with_ledgers(tmp_path):
     for status in STATUSES:
         ledger.append(entry(f"u-{status}", status, max_abs_error=math.nan))
     ledger.append(entry("u-unknown", "INCORRECT_NUMERICAL", max_abs_error=None))
-    write_workloads(tmp_path, ["u-0"])
+    write_checkout(tmp_path, ["u-0"])
 
     loaded = TraceSet.from_path(str(tmp_path)).traces[entry().definition]
     statuses = {trace.workload.uuid: trace.evaluation.status.value for trace in loaded}

@@ -18,7 +18,7 @@ from harness.report import (
     replace_block,
     without_staleness,
 )
-from tests.sample_records import record, row, write_workloads
+from tests.sample_records import record, row, write_checkout
 
 NOW, OTHER = "a" * 64, "f" * 64
 
@@ -169,10 +169,8 @@ def checkout(tmp_path, monkeypatch):
     """A checkout with one measured room, whose packed hash the test decides."""
     from harness.config import load_workspace
 
-    workspace = load_workspace()
-    (tmp_path / "config.toml").write_text((workspace.root / "config.toml").read_text())
     (tmp_path / "README.md").write_text(PAGE)
-    write_workloads(tmp_path, ["u-0", "u-1"])
+    write_checkout(tmp_path, ["u-0", "u-1"])
     write_latest(record(), tmp_path)
     monkeypatch.setattr(command, "load_workspace", lambda: load_workspace(tmp_path))
     hashes = {"gdn_decode": NOW}

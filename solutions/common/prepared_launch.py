@@ -1,0 +1,26 @@
+"""Triton launches that are prepared first, so that several can be made back to back.
+
+Triton binds a launch's arguments on the host in tens of microseconds, which is longer than many
+kernels run: launched one by one, the GPU idles between them. An entry point prepares all kernels
+of its chain (which compiles them at their first use) and then launches them: only the bare
+launches lie between kernels. Nothing is kept from one call to the next but Triton's own cache.
+"""
+
+import functools
+
+import triton
+
+
+def prepare(kernel, grid, *args, **kwargs):
+    """Bind a launch of a @triton.jit function; the result, called, launches it.
+
+    grid: one to three sizes. args, kwargs: the kernel's arguments and launch options. The launch
+    goes to the device and stream that are current then.
+    """
+    if not isinstance(kernel, triton.JITFunction):  # the interpreter has nothing to prepare
+        return functools.partial(kernel[grid], *args, **kwargs)
+    compiled = kernel.warmup(*args, grid=grid, **kwargs)
+    values = {p.name: p.default for p in kernel.params if p.has_default}
+    values |= zip(kernel.arg_names, args)
+    values |= kwargs
+    return functools.partial(compiled[(*grid, 1, 1)[:3]], *(values[n] for n in kernel.arg_names))

@@ -1,0 +1,196 @@
+"""Sweeps end to end without torch: real packing, data set and ledger, a fake worker."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.devices import DeviceFacts
+from harness.errors import ExitCode, UsageError
+from harness.evaluate import plan as planning
+from harness.evaluate.plan import Request, make_plans, resolve_settings
+from harness.evaluate.progress import SweepProgress
+from harness.evaluate.protocol import Outcome, Status
+from harness.evaluate.sweep import run_sweep
+from harness.packing import Packed
+from harness.records import STATUSES, TraceLedger
+from tests.small_checkout import small_checkout
+
+CPU = DeviceFacts("cpu", "a processor")
+GPU = DeviceFacts("nvidia-test", "NVIDIA Test", uuid="GPU-test")
+REQUEST = Request(rooms=("gdn_decode",), workloads=("all",))
+PASSED = Outcome(Status.PASSED, latency_us=2.5, max_abs_error=0.0, max_rel_error=0.0)
+
+
+class FakePool:
+    """Answers from a list and remembers what was asked."""
+
+    def __init__(self, outcomes):
+        self.outcomes, self.jobs = list(outcomes), []
+
+    def __call__(self, device, root):
+        self.device = device
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run(self, job, on_stage):
+        self.jobs.append(job)
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    """A small checkout whose room packs to chosen bytes; blobs are never made."""
+    workspace = small_checkout(tmp_path / "checkout")
+    for source in planning.JUDGE_SOURCES:
+        path = workspace.root / source
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("rules")
+    content = {"sha": "a" * 64}
+
+    def pack(_, room, route=None):
+        return Packed(f"{room}-x", content["sha"], "{}", workspace.root / "solution.json")
+
+    monkeypatch.setattr(planning, "pack", pack)
+    monkeypatch.setattr("harness.evaluate.sweep.dataset.ensure_blobs", lambda *_: None)
+    monkeypatch.setattr("harness.evaluate.sweep.require_idle", lambda *_: None)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    workspace.__dict__["content"] = content
+    return workspace
+
+
+def sweep(workspace, outcomes, request=REQUEST, facts=CPU):
+    pool, text = FakePool(outcomes), io.StringIO()
+    code = run_sweep(workspace, request, SweepProgress(text), pool, facts)
+    return code, pool, text.getvalue()
+
+
+def test_statuses_are_the_recorded_ones():
+    assert tuple(status.value for status in Status) == STATUSES
+
+
+def test_every_workload_has_one_line_one_trace_and_one_verdict(workspace):
+    bad = Outcome(Status.RUNTIME_ERROR, detail="went wrong", log="trace\nback")
+    code, pool, text = sweep(workspace, [PASSED, bad])
+    assert code is ExitCode.FAILED and len(pool.jobs) == 2 and pool.device == "cpu"
+    assert "1/2" in text and "2/2" in text and "went wrong" in text and "| back" in text
+    entries = TraceLedger.of(workspace.root, "cpu", "gdn_decode").entries()
+    assert [entry.status for entry in entries] == ["PASSED", "RUNTIME_ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([PASSED, PASSED], ExitCode.OK),
+        ([PASSED, Outcome(Status.TIMEOUT)], ExitCode.FAILED),
+        ([PASSED, Outcome(Status.INVALID_REFERENCE)], ExitCode.FAILED),
+        ([Outcome(Status.TIMEOUT), Outcome(Status.INFRASTRUCTURE)], ExitCode.INCOMPLETE),
+    ],
+)
+def test_exit_codes(workspace, outcomes, code):
+    assert sweep(workspace, outcomes)[0] is code
+
+
+def test_resume_keeps_verdicts_and_retries_what_was_none(workspace):
+    lost = Outcome(Status.INFRASTRUCTURE, detail="no worker")
+    assert sweep(workspace, [Outcome(Status.TIMEOUT), lost])[0] is ExitCode.INCOMPLETE
+    again = replace(REQUEST, resume=True)
+    code, pool, text = sweep(workspace, [PASSED], again)
+    assert len(pool.jobs) == 1, "a time-out is a verdict; a lost worker is none"
+    assert code is ExitCode.FAILED and "(reused)" in text
+
+
+def test_an_interrupted_sweep_loses_nothing(workspace):
+    with pytest.raises(KeyboardInterrupt):
+        sweep(workspace, [PASSED, KeyboardInterrupt()])
+    code, pool, _ = sweep(workspace, [PASSED], replace(REQUEST, resume=True))
+    assert code is ExitCode.OK and len(pool.jobs) == 1
+
+
+def test_resume_is_keyed_on_content_settings_judge_and_data(workspace):
+    resume = replace(REQUEST, resume=True)
+    sweep(workspace, [PASSED, PASSED])
+    assert len(sweep(workspace, [], resume)[1].jobs) == 0
+    for changed in (replace(resume, seed=1), replace(resume, trials=2)):
+        assert len(sweep(workspace, [PASSED, PASSED], changed)[1].jobs) == 2
+    (workspace.root / planning.JUDGE_SOURCES[0]).write_text("other rules")
+    assert len(sweep(workspace, [PASSED, PASSED], resume)[1].jobs) == 2
+    workspace.content["sha"] = "b" * 64
+    assert len(sweep(workspace, [PASSED, PASSED], resume)[1].jobs) == 2
+    assert len(sweep(workspace, [], resume)[1].jobs) == 0
+
+
+def test_a_seed_does_not_change_the_judge(workspace):
+    first, second = (
+        make_plans(workspace, replace(REQUEST, seed=seed), CPU)[0].judge_sha256 for seed in (0, 7)
+    )
+    assert first == second
+
+
+def test_settings_come_from_the_command_line_over_the_protocol_over_the_file(workspace):
+    room = workspace.room("gdn_prefill")
+    official = resolve_settings(room, REQUEST, on_cpu=False)
+    assert (official.warmup_runs, official.iterations, official.trials) == (1, 5, 3)
+    assert official.timer == "cupti"
+    fast = resolve_settings(room, replace(REQUEST, protocol="fast"), on_cpu=False)
+    assert (fast.warmup_runs, fast.iterations, fast.trials) == (3, 10, 1)
+    chosen = resolve_settings(room, replace(REQUEST, protocol="fast", trials=9), on_cpu=False)
+    assert chosen.trials == 9 and chosen.atol == official.atol
+    on_cpu = resolve_settings(room, REQUEST, on_cpu=True)
+    assert (on_cpu.timer, on_cpu.trials) == ("host", 1)
+    moe = resolve_settings(workspace.room("moe"), REQUEST, on_cpu=False)
+    assert (moe.atol, moe.rtol, moe.required_matched_ratio) == (1.0, 0.3, 0.9)
+
+
+def test_recording_needs_the_full_official_sweep_on_a_gpu(workspace):
+    record = replace(REQUEST, record=True)
+    refused = [
+        (record, CPU),
+        (replace(record, protocol="fast"), GPU),
+        (replace(record, trials=1), GPU),
+        (replace(record, timer="events"), GPU),
+        (replace(record, workloads=("901e5104",)), GPU),
+    ]
+    for request, facts in refused:
+        with pytest.raises(UsageError, match="--record"):
+            sweep(workspace, [], request, facts)
+
+
+def test_a_recorded_sweep_lies_in_results(workspace, monkeypatch):
+    monkeypatch.setattr("harness.evaluate.sweep.read_data", lambda *_: {})
+    code, _, text = sweep(workspace, [PASSED, PASSED], replace(REQUEST, record=True), GPU)
+    assert code is ExitCode.OK and "recorded in results/runs/nvidia-test/gdn_decode/" in text
+    latest = json.loads((workspace.root / "results/latest/nvidia-test/gdn_decode.json").read_text())
+    assert latest["passed"] == latest["total"] == 2 and latest["mean_latency_us"] == 2.5
+    assert latest["timer"] == "cupti" and latest["solution_sha256"] == "a" * 64
+
+
+def test_a_log_holds_no_control_codes_whatever_the_environment_says(tmp_path):
+    script = (
+        "from harness.evaluate.progress import SweepProgress as P\n"
+        "from harness.evaluate.protocol import Outcome, Status\n"
+        "with P() as p:\n"
+        "    p.room_started('room', 2, 0, 'room-1')\n"
+        "    p.workload_finished('0123456789', 'x=1', Outcome(Status.PASSED, latency_us=2.187), False)\n"
+        "    p.summary([('room', '1/1', '1', '1', '1', 'room-1')], 'end')\n"
+    )
+    environment = {**os.environ, "FORCE_COLOR": "1", "CI": "true"}
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=root, capture_output=True, check=True
+    )
+    assert b"2.187 us" in done.stdout
+    assert b"\x1b" not in done.stdout and b"\r" not in done.stdout
