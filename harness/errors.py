@@ -6,6 +6,7 @@
     ├── PackingError                2   a room does not pack into a valid solution
     ├── EnvironmentUnfit            3   this machine lacks something (GPU, driver, cache, CUPTI)
     ├── DatasetError                3   definitions, workloads or blobs are missing or damaged
+    ├── RecordError                 3   a recorded run is damaged or may not be kept where asked
     ├── ToolMissing                 4   a program or optional library is not installed
     ├── DeviceBusy                  5   somebody else computes on the GPU
     └── InfrastructureFailure       6   a run could not be completed; no verdict on the kernel
@@ -63,6 +64,12 @@ class EnvironmentUnfit(HarnessError):
 
 class DatasetError(HarnessError):
     """A definition, workload file or blob is missing, damaged or of another shape."""
+
+    exit_code = ExitCode.UNFIT
+
+
+class RecordError(HarnessError):
+    """A recorded run is damaged, contradicts itself or may not be recorded where asked."""
 
     exit_code = ExitCode.UNFIT
 

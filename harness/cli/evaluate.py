@@ -16,9 +16,9 @@ from harness.timing import TIMERS
 @click.option(
     "--workloads",
     multiple=True,
-    default=("smoke",),
     metavar="SPEC",
-    help="smoke, all, or UUID prefixes; may be repeated or comma-separated. Default: smoke.",
+    help="smoke, all, or UUID prefixes; may be repeated or comma-separated. "
+    "Default: all on a GPU, smoke without one.",
 )
 @click.option("--protocol", type=click.Choice(PROTOCOLS), default="official", show_default=True)
 @click.option("--trials", type=click.IntRange(min=1), help="Instead of the official number.")

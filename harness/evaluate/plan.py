@@ -26,10 +26,11 @@ JUDGE_SOURCES = (
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for. None means the room's official value or this machine's default."""
+    """What the user asked for. None, and no workloads, mean the room's official value or this
+    machine's default: everything on a GPU, the small smoke workloads in the interpreter."""
 
-    rooms: tuple[str, ...]
-    workloads: tuple[str, ...]
+    rooms: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
     protocol: str = "official"
     trials: int | None = None
     seed: int = 0
@@ -87,7 +88,7 @@ def make_plans(workspace: Workspace, request: Request, facts: DeviceFacts) -> li
     chosen = dataset.select_rooms(
         {room.name: dataset.read_workloads(root, room) for room in rooms},
         workspace.rooms,
-        request.workloads,
+        request.workloads or ("smoke" if on_cpu else "all",),
         {room.name: room.smoke_cpu if on_cpu else room.smoke for room in rooms},
     )
     return [

@@ -129,7 +129,10 @@ def _run_room(
             outcomes.append(outcome)
             progress.workload_finished(row.uuid, _show_axes(row), outcome, key in known)
     result = RoomResult(plan, tuple(outcomes), tuple(clocks))
-    if request.record:
+    lost = any(outcome.status is Status.INFRASTRUCTURE for outcome in outcomes)
+    if request.record and lost:
+        progress.note(f"{plan.room.name}: not recorded, incomplete; run again with --resume")
+    elif request.record:
         record = _record_of(workspace, result, facts)
         path = write_run(record, workspace.root)
         write_latest(record, workspace.root)
@@ -146,7 +149,7 @@ def _judge_row(
     ledger: TraceLedger,
     progress: SweepProgress,
 ) -> Outcome:
-    started_at = _now()
+    started_at = _now(timespec="microseconds")
     job = plan.job(row, torch_device(facts), request)
     outcome = pool.run(job, progress.stage)
     key = _resume_key(plan, facts, row)
@@ -165,7 +168,7 @@ def _judge_row(
             status=outcome.status.value,
             seed=plan.settings.seed,
             started_at=started_at,
-            ended_at=_now(),
+            ended_at=_now(timespec="microseconds"),
             latency_us=outcome.latency_us,
             max_abs_error=outcome.max_abs_error,
             max_rel_error=outcome.max_rel_error,
@@ -213,7 +216,7 @@ def _record_of(workspace: Workspace, result: RoomResult, facts: DeviceFacts) -> 
         commit=_commit(workspace.root),
         device=facts.slug,
         driver=facts.driver,
-        libraries=libraries(),
+        libraries={"cuda": facts.cuda or "none", **libraries()},
         clocks=summarise_clocks(result.clocks),
         timer=settings.timer,
         protocol=Protocol(
@@ -224,7 +227,7 @@ def _record_of(workspace: Workspace, result: RoomResult, facts: DeviceFacts) -> 
             settings.rtol,
             settings.required_matched_ratio,
         ),
-        dataset=DatasetIdentity(workspace.dataset_name, plan.dataset_sha256),
+        dataset=DatasetIdentity(_dataset_name(workspace, plan), plan.dataset_sha256),
         seed=settings.seed,
         workloads=tuple(
             RecordedRow(
@@ -246,6 +249,13 @@ def _record_of(workspace: Workspace, result: RoomResult, facts: DeviceFacts) -> 
         ),
         measured_at=_now(),
     )
+
+
+def _dataset_name(workspace: Workspace, plan: RoomPlan) -> str:
+    """A checkout's blobs are this project's own; only the contest's set bears its name."""
+    if dataset.is_checkout(plan.dataset_root):
+        return f"{workspace.dataset_name} workloads, generated blobs"
+    return workspace.dataset_name
 
 
 def _summary_row(result: RoomResult) -> tuple[str, ...]:
@@ -277,8 +287,9 @@ def _show_axes(row: WorkloadRow) -> str:
     return " ".join(f"{name}={size}" for name, size in row.axes.items())
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _now(timespec: str = "seconds") -> str:
+    now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+    return now.isoformat(timespec=timespec) + "Z"
 
 
 def _commit(root: Path) -> str:

@@ -69,7 +69,7 @@ def pack(workspace: Workspace, room_name: str, route: str | None = None) -> Pack
     tree = SourceTree.scan(workspace.root, room.name)
     config = load_solution_config(tree.room_folder / "config.toml")
     check_config(workspace, room, config)
-    entry_file, symbol = parse_entry_point(workspace.root, config)
+    entry_file, symbol = parse_entry_point(tree, config)
     starts = [entry_file]
     if config.language in COMPILED_LANGUAGES:  # their builders compile every unit in the folder
         starts += [name for name in tree.room_names if name.endswith(UNIT_SUFFIXES)]

@@ -14,15 +14,16 @@ from pathlib import Path
 from harness.config import SolutionConfig
 from harness.errors import PackingError
 from harness.packing.definitions import Signature
-from harness.packing.folders import C_SUFFIXES, Source
+from harness.packing.folders import C_SUFFIXES, Source, SourceTree
 from harness.packing.python_source import bound_names, parse, top_level
 from harness.packing.solution_config import COMPILED_LANGUAGES, key_error
 
 FLAG = "destination_passing_style"
 
 
-def parse_entry_point(root: Path, config: SolutionConfig) -> tuple[str, str]:
+def parse_entry_point(tree: SourceTree, config: SolutionConfig) -> tuple[str, str]:
     """File name and symbol of `file::symbol`. Raises ConfigError with the right form."""
+    root = tree.root
     suffixes = C_SUFFIXES if config.language in COMPILED_LANGUAGES else (".py",)
     file_name, separator, symbol = config.entry_point.partition("::")
     stem = file_name.rpartition(".")[0]
@@ -36,8 +37,8 @@ def parse_entry_point(root: Path, config: SolutionConfig) -> tuple[str, str]:
         example = "kernel.cu::run" if config.language in COMPILED_LANGUAGES else "kernel.py::run"
         text = f"expected file::function such as {example!r}, got {config.entry_point!r}"
         raise key_error(root, config, "build", "entry_point", text)
-    if not (config.path.parent / file_name).is_file():
-        text = f"no {file_name} in {config.path.parent.relative_to(root).as_posix()}/"
+    if file_name not in tree.room_names:
+        text = f"no {file_name} in solutions/{tree.room_folder.name}/"
         raise key_error(root, config, "build", "entry_point", text)
     return file_name, symbol
 

@@ -14,6 +14,7 @@
 Nothing here imports torch.
 """
 
+from harness.errors import RecordError
 from harness.records.files import (
     HASH_CHARACTERS,
     all_latest,
@@ -37,7 +38,6 @@ from harness.records.runs import (
     WorkloadRow,
     to_text,
 )
-from harness.records.strict_json import RecordError
 from harness.records.summary import ABSENT, Summary, format_digits, format_us, summarise
 
 __all__ = [

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import load_workspace
+from harness.errors import RecordError
 from harness.records.runs import RETRIED_STATUSES, RunRecord, to_text
-from harness.records.strict_json import RecordError, encode, parse
+from harness.records.strict_json import encode, parse
 
 RESULT_TIMER = "cupti"  # the only timer whose numbers may stand in results/latest
 HASH_CHARACTERS = 8

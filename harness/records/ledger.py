@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.errors import InfrastructureFailure
+from harness.errors import InfrastructureFailure, RecordError
 from harness.records.runs import RETRIED_STATUSES, STATUSES, UNJUDGED_STATUSES
-from harness.records.strict_json import Fields, RecordError, dump, parse
+from harness.records.strict_json import Fields, dump, parse
 
 UNJUDGED_SUFFIX = ".unjudged.ndjson"
 TORN_SUFFIX = ".torn"

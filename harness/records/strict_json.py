@@ -8,13 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from harness.errors import ExitCode, HarnessError
-
-
-class RecordError(HarnessError):
-    """A recorded run is damaged, contradicts itself or may not be recorded where asked."""
-
-    exit_code = ExitCode.UNFIT
+from harness.errors import RecordError
 
 
 def encode(value: Any) -> Any:

@@ -74,6 +74,32 @@ def clip_range(start, stop, total_seq_len):
 
 
 @triton.jit
+def load_rows(ptr, first, count, index, offs, STRIDE: tl.constexpr):
+    """Rows first + index of a token-major tensor, zero from the count-th on.
+
+    Only the scalar part of the address is 64 bits wide: offsets of a tile stay in 32.
+    """
+    ptrs = ptr + first * STRIDE + (index[:, None] * STRIDE + offs[None, :])
+    return tl.load(ptrs, mask=(index < count)[:, None], other=0.0)
+
+
+@triton.jit
+def store_rows(ptr, first, count, index, offs, STRIDE: tl.constexpr, tile):
+    """Write the rows that load_rows reads."""
+    ptrs = ptr + first * STRIDE + (index[:, None] * STRIDE + offs[None, :])
+    tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=(index < count)[:, None])
+
+
+@triton.jit
+def clear_rows(output_ptr, first, stop, offs, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Zero output rows [first, stop): tokens that belong to no sequence."""
+    index = tl.arange(0, BLOCK)
+    zero = tl.zeros([BLOCK, offs.shape[0]], tl.float32)
+    for row in range(first, stop, BLOCK):
+        store_rows(output_ptr, row, stop - row, index, offs, STRIDE, zero)
+
+
+@triton.jit
 def find_chunk(
     cu_seqlens_ptr, chunk, total_seq_len, num_seqs, CHUNK: tl.constexpr, BLOCK_SEQS: tl.constexpr
 ):
@@ -94,16 +120,6 @@ def find_chunk(
         stop += tl.sum(tl.where(is_mine, stops, 0), axis=0)
         before += tl.sum(chunks, axis=0)
     return first, tl.minimum(first + CHUNK, stop)
-
-
-@triton.jit
-def clear_rows(output_ptr, first, stop, offs_v, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """Zero output rows [first, stop): tokens that belong to no sequence."""
-    for row in range(first, stop, BLOCK):
-        rows = row + tl.arange(0, BLOCK)
-        zero = tl.zeros([BLOCK, offs_v.shape[0]], output_ptr.dtype.element_ty)
-        offs = rows.to(tl.int64)[:, None] * STRIDE + offs_v[None, :]
-        tl.store(output_ptr + offs, zero, mask=(rows < stop)[:, None])
 
 
 @triton.jit
@@ -187,15 +203,16 @@ def solve_kernel(
     )
     if first >= stop:
         return
+    QK_ROW: tl.constexpr = V_HEADS // GROUP * D
     index = tl.arange(0, CHUNK)
-    rows = first + index
-    is_token = rows < stop
     offs_d = tl.arange(0, D)
-    offs_qk = (rows * (V_HEADS // GROUP) + head // GROUP)[:, None] * D + offs_d[None, :]
-    k = tl.load(k_ptr + offs_qk, mask=is_token[:, None], other=0.0)
-    q = tl.load(q_ptr + offs_qk, mask=is_token[:, None], other=0.0)
-    a = tl.load(a_ptr + rows * V_HEADS + head, mask=is_token, other=0.0).to(tl.float32)
-    b = tl.load(b_ptr + rows * V_HEADS + head, mask=is_token, other=0.0).to(tl.float32)
+    count = (stop - first).to(tl.int32)
+    is_token = index < count
+    k = load_rows(k_ptr + head // GROUP * D, first, count, index, offs_d, QK_ROW)
+    q = load_rows(q_ptr + head // GROUP * D, first, count, index, offs_d, QK_ROW)
+    slots = first * V_HEADS + head + index * V_HEADS
+    a = tl.load(a_ptr + slots, mask=is_token, other=0.0).to(tl.float32)
+    b = tl.load(b_ptr + slots, mask=is_token, other=0.0).to(tl.float32)
     beta = tl.where(is_token, write_strength(b), 0.0)
     log_g = log_decay(a, tl.load(dt_bias_ptr + head), tl.load(a_log_ptr + head))
     # exp(-1e4) is 0 as exp(-inf) is, but differences of its sums are numbers.
@@ -218,13 +235,13 @@ def solve_kernel(
     read_high, read_low = split(read)
     write_high, write_low = split(solved * remaining[:, None])
 
-    slots = rows * V_HEADS + head
-    offs_solved = slots[:, None] * CHUNK + index[None, :]
     tl.store(carry_ptr + slots, tl.exp(elapsed.to(tl.float32)), mask=is_token)
-    tl.store(write_high_ptr + offs_solved, write_high, mask=is_token[:, None])
-    tl.store(write_low_ptr + offs_solved, write_low, mask=is_token[:, None])
-    tl.store(read_high_ptr + offs_solved, read_high, mask=is_token[:, None])
-    tl.store(read_low_ptr + offs_solved, read_low, mask=is_token[:, None])
+    ROW: tl.constexpr = V_HEADS * CHUNK
+    column = head * CHUNK + index
+    store_rows(write_high_ptr, first, count, index, column, ROW, write_high)
+    store_rows(write_low_ptr, first, count, index, column, ROW, write_low)
+    store_rows(read_high_ptr, first, count, index, column, ROW, read_high)
+    store_rows(read_low_ptr, first, count, index, column, ROW, read_low)
 
 
 @triton.jit
@@ -269,20 +286,25 @@ def scan_kernel(
     if IS_CHAINED:
         tl.extra.cuda.gdc_wait()  # until solve_kernel's results are in memory
 
+    QK_ROW: tl.constexpr = V_HEADS // GROUP * D
+    V_ROW: tl.constexpr = V_HEADS * D
+    ROW: tl.constexpr = V_HEADS * CHUNK
+    offs_qk = head // GROUP * D + offs_d
+    offs_out = head * D + offs_v
+    column = head * CHUNK + index
+    one = head + tl.arange(0, 1)
     last = tl.minimum(start + CHUNK, stop) - 1
     next_carry = tl.load(carry_ptr + last * V_HEADS + head, mask=start < stop, other=0.0)
     for first in range(start, stop, CHUNK):
-        rows = first + index
-        is_token = (rows < stop)[:, None]
-        slots = rows * V_HEADS + head
-        offs_qk = (rows * (V_HEADS // GROUP) + head // GROUP)[:, None] * D + offs_d[None, :]
-        offs_solved = slots[:, None] * CHUNK + index[None, :]
-        offs_out = slots[:, None] * D + offs_v[None, :]
-        k = tl.load(k_ptr + offs_qk, mask=is_token, other=0.0)
-        v = tl.load(v_ptr + offs_out, mask=is_token, other=0.0).to(tl.float32)
-        carry = tl.load(carry_ptr + slots[:, None], mask=is_token, other=0.0)
-        write_high = tl.load(write_high_ptr + offs_solved, mask=is_token, other=0.0)
-        write_low = tl.load(write_low_ptr + offs_solved, mask=is_token, other=0.0)
+        count = tl.minimum(stop - first, CHUNK).to(tl.int32)
+        k = load_rows(k_ptr, first, count, index, offs_qk, QK_ROW)
+        v = load_rows(v_ptr, first, count, index, offs_out, V_ROW).to(tl.float32)
+        carry = load_rows(carry_ptr, first, count, index, one, V_HEADS)
+        write_high = load_rows(write_high_ptr, first, count, index, column, ROW)
+        write_low = load_rows(write_low_ptr, first, count, index, column, ROW)
+        q = load_rows(q_ptr, first, count, index, offs_qk, QK_ROW)
+        read_high = load_rows(read_high_ptr, first, count, index, column, ROW)
+        read_low = load_rows(read_low_ptr, first, count, index, column, ROW)
         # Not pipelined by the compiler: fetched one chunk ahead by hand.
         carry_last = next_carry
         last = tl.minimum(first + 2 * CHUNK, stop) - 1
@@ -291,30 +313,19 @@ def scan_kernel(
         h_high, h_low = split(h)
         seen = multiply(k, h_high, multiply(k, h_low, None, ON_GPU), ON_GPU)
         r_high, r_low = split(v - carry * seen)
-        q = tl.load(q_ptr + offs_qk, mask=is_token, other=0.0)
-        read_high = tl.load(read_high_ptr + offs_solved, mask=is_token, other=0.0)
-        read_low = tl.load(read_low_ptr + offs_solved, mask=is_token, other=0.0)
         u_high, u_low = split(multiply_pairs(write_high, write_low, r_high, r_low, None, ON_GPU))
         h = multiply(tl.trans(k), u_low, h * carry_last, ON_GPU)
         h = multiply(tl.trans(k), u_high, h, ON_GPU)
 
         out = multiply(q, h_high, multiply(q, h_low, None, ON_GPU), ON_GPU) * (scale * carry)
         out = multiply_pairs(read_high, read_low, r_high, r_low, out, ON_GPU)
-        tl.store(output_ptr + offs_out, out.to(output_ptr.dtype.element_ty), mask=is_token)
+        store_rows(output_ptr, first, count, index, offs_out, V_ROW, out)
     tl.store(new_state_ptr + offs_state, h)
 
-    offs_clear = head * D + offs_v
     if seq == 0:
-        clear_rows(output_ptr, 0, start, offs_clear, V_HEADS * D, CHUNK)
+        clear_rows(output_ptr, 0, start, offs_out, V_ROW, CHUNK)
     if seq == num_seqs - 1:
-        clear_rows(output_ptr, stop, total_seq_len, offs_clear, V_HEADS * D, CHUNK)
-
-
-@triton.jit
-def load_rows(ptr, rows, stop, offs, STRIDE: tl.constexpr):
-    """Rows of a token-major tensor, zero from `stop` on."""
-    offsets = rows[:, None] * STRIDE + offs[None, :]
-    return tl.load(ptr + offsets, mask=(rows < stop)[:, None], other=0.0)
+        clear_rows(output_ptr, stop, total_seq_len, offs_out, V_ROW, CHUNK)
 
 
 @triton.jit
@@ -362,31 +373,30 @@ def token_kernel(
     dt_bias = tl.load(dt_bias_ptr + head)
     a_log = tl.load(a_log_ptr + head)
 
-    q_ptr += head // GROUP * D
-    k_ptr += head // GROUP * D
-    v_ptr += head * D
-    a_ptr += head
-    b_ptr += head
     QK_ROW: tl.constexpr = V_HEADS // GROUP * D
     V_ROW: tl.constexpr = V_HEADS * D
+    offs_qk = head // GROUP * D + offs_k
+    offs_out = head * D + offs_v
+    one = head + tl.arange(0, 1)
 
     # BLOCK_T tokens in one round trip to memory, and the next ones while these are worked on.
-    rows = start + index
-    next_q = load_rows(q_ptr, rows, stop, offs_k, QK_ROW)
-    next_k = load_rows(k_ptr, rows, stop, offs_k, QK_ROW)
-    next_v = load_rows(v_ptr, rows, stop, offs_v, V_ROW)
-    next_a = tl.load(a_ptr + rows * V_HEADS, mask=rows < stop, other=0.0)
-    next_b = tl.load(b_ptr + rows * V_HEADS, mask=rows < stop, other=0.0)
+    count = stop - start
+    next_q = load_rows(q_ptr, start, count, index, offs_qk, QK_ROW)
+    next_k = load_rows(k_ptr, start, count, index, offs_qk, QK_ROW)
+    next_v = load_rows(v_ptr, start, count, index, offs_out, V_ROW)
+    next_a = load_rows(a_ptr, start, count, index, one, V_HEADS)
+    next_b = load_rows(b_ptr, start, count, index, one, V_HEADS)
     for first in range(start, stop, BLOCK_T):
         q_tile, k_tile, v_tile = next_q, next_k, next_v
         g_tile = decay(next_a.to(tl.float32), dt_bias, a_log)
         beta_tile = write_strength(next_b.to(tl.float32))
-        rows = first + BLOCK_T + index
-        next_q = load_rows(q_ptr, rows, stop, offs_k, QK_ROW)
-        next_k = load_rows(k_ptr, rows, stop, offs_k, QK_ROW)
-        next_v = load_rows(v_ptr, rows, stop, offs_v, V_ROW)
-        next_a = tl.load(a_ptr + rows * V_HEADS, mask=rows < stop, other=0.0)
-        next_b = tl.load(b_ptr + rows * V_HEADS, mask=rows < stop, other=0.0)
+        start = first + BLOCK_T
+        count = stop - start
+        next_q = load_rows(q_ptr, start, count, index, offs_qk, QK_ROW)
+        next_k = load_rows(k_ptr, start, count, index, offs_qk, QK_ROW)
+        next_v = load_rows(v_ptr, start, count, index, offs_out, V_ROW)
+        next_a = load_rows(a_ptr, start, count, index, one, V_HEADS)
+        next_b = load_rows(b_ptr, start, count, index, one, V_HEADS)
         for step in tl.static_range(BLOCK_T):
             if first + step < stop:
                 q = pick(q_tile, index, step)

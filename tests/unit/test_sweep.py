@@ -184,7 +184,8 @@ def test_a_log_holds_no_control_codes_whatever_the_environment_says(tmp_path):
         "from harness.evaluate.protocol import Outcome, Status\n"
         "with P() as p:\n"
         "    p.room_started('room', 2, 0, 'room-1')\n"
-        "    p.workload_finished('0123456789', 'x=1', Outcome(Status.PASSED, latency_us=2.187), False)\n"
+        "    outcome = Outcome(Status.PASSED, latency_us=2.187)\n"
+        "    p.workload_finished('0123456789', 'x=1', outcome, False)\n"
         "    p.summary([('room', '1/1', '1', '1', '1', 'room-1')], 'end')\n"
     )
     environment = {**os.environ, "FORCE_COLOR": "1", "CI": "true"}
