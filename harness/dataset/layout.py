@@ -61,8 +61,7 @@ def _export_room(source: Path, target: Path, room: Room) -> tuple[int, int]:
     return len(rows), len(blobs)
 
 
-def _export_solution(workspace: Workspace, target: Path, room: Room) -> None:
-    packed = packing.pack(workspace, room.name)
+def _export_solution(target: Path, room: Room, packed: packing.Packed) -> None:
     author = json.loads(packed.text)["author"]
     folder = target / "solutions" / author / room.op_type / room.definition
     _write(folder / f"{packed.name}.json", packed.text)
@@ -94,15 +93,17 @@ def export(
     """
     directory = _check_target(directory)
     rooms = workspace.rooms if rooms is None else rooms
+    # What can fail for want of a file fails first, before gigabytes are made and copied.
+    solutions = {name: packing.pack(workspace, name) for name in rooms}
     for room in rooms.values():
         ensure_blobs(source, room, read_workloads(source, room), progress)
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
     try:
         workloads = blobs = 0
-        for room in rooms.values():
+        for name, room in rooms.items():
             room_workloads, room_blobs = _export_room(source, partial, room)
-            _export_solution(workspace, partial, room)
+            _export_solution(partial, room, solutions[name])
             workloads, blobs = workloads + room_workloads, blobs + room_blobs
         manifest = read_manifest(source)
         if manifest is not None:

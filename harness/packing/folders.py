@@ -15,6 +15,7 @@ SOURCE_SUFFIXES = (".py", *C_SUFFIXES)
 ROOM_COMPANIONS = ("README.md", "config.toml", "solution.json")
 SHELF_COMPANIONS = ("README.md",)
 SHELF = "common"
+PASSED_OVER = ("__pycache__", ".gitignore", ".gitattributes", ".gitkeep")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 _PARTIAL = re.compile(r"solution\.json\.\d+\.partial\Z")  # what a killed write() left behind
 
@@ -102,7 +103,7 @@ def _list_sources(root: Path, folder: Path, companions: tuple[str, ...]) -> tupl
                     f"{label}: expected a file, got a symbolic link; copy the file here, or put "
                     f"it into solutions/{SHELF}/"
                 )
-            if entry.name == "__pycache__" or entry.name.startswith(".git"):
+            if entry.name in PASSED_OVER:
                 continue
             if entry.is_dir():
                 raise PackingError(

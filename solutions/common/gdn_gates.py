@@ -38,8 +38,8 @@ def log1p_of_unit(t):
 def softplus(x):
     """log(1 + exp(x)) of an fp32 value; x itself above 20, as torch.nn.functional.softplus.
 
-    exp(-|x|) is the square of a half-argument exponential: subnormal results survive although the
-    GPU's exponential flushes them.
+    exp(-|x|) is the square of a half-argument exponential: subnormal results survive whether or not
+    the device's exponential flushes them.
     """
     half = tl.exp(-0.5 * tl.abs(x))
     return tl.where(x > 20.0, x, tl.maximum(x, 0.0) + log1p_of_unit(half * half))

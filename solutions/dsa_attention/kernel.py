@@ -19,8 +19,8 @@ Bytes: 1152 per valid entry, read once, keys and values alike; flops: 34 816 per
 byte. DRAM is the roof for thousands of tokens; for a few, the chain indices -> rows -> merge.
 
 Idea: transposed products, s^T = K q^T and output^T = ckv^T p^T. The gathered tile is the wide
-operand of both, lies in shared memory once and is read by the tensor cores from there (wgmma,
-tcgen05), and the 16 heads are the narrow side, where an instruction may be 16 wide.
+operand of both and lies in shared memory once, and the 16 heads are the narrow side, where an
+instruction may be 16 wide.
 
 Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product, its sum is
 not; exp2 with the scale folded in. Only -1 is padding, but any index outside the cache is treated
@@ -36,6 +36,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
+from .prepared_launch import prepare
 
 NUM_HEADS = 16
 DIM_CKV = 512
@@ -116,7 +117,7 @@ def attend_kernel(
     SLOTS: tl.constexpr,  # 2048
     SPLIT: tl.constexpr,  # slots of a CTA
     BLOCK_N: tl.constexpr,  # slots of a tile
-    STAGES: tl.constexpr,  # tiles in flight where a split has several
+    STAGES: tl.constexpr,  # tiles in flight
     OPERAND: tl.constexpr,  # dtype of the products: bf16, or fp32 in the interpreter
     PDL: tl.constexpr,
 ):
@@ -143,21 +144,13 @@ def attend_kernel(
         total = tl.zeros([H], tl.float32)
         acc = tl.zeros([C, H], tl.float32)
         first_ptr = indices_ptr + token * SLOTS + split * SPLIT
-        if SPLIT == BLOCK_N:
-            k, k_pe, valid = gather(ckv_ptr, kpe_ptr, first_ptr, num_rows, BLOCK_N, C, R, OPERAND)
-            # A query is copied to shared memory where it is defined, and the copy waits for its
-            # load. Redefined here (mine >= 0 always holds), it no longer keeps the gather waiting.
-            q = tl.where(mine >= 0, q, 0.0)
-            q_pe = tl.where(mine >= 0, q_pe, 0.0)
+        is_mine = is_valid & (slots // SPLIT == split)
+        stop = tl.max(tl.where(is_mine, slots % SPLIT + 1, 0))  # behind my last valid entry
+        for start in tl.range(0, stop, BLOCK_N, num_stages=STAGES):
+            k, k_pe, valid = gather(
+                ckv_ptr, kpe_ptr, first_ptr + start, num_rows, BLOCK_N, C, R, OPERAND
+            )
             m, total, acc = absorb(q, q_pe, k, k_pe, valid, scale, m, total, acc)
-        else:
-            is_mine = is_valid & (slots // SPLIT == split)
-            stop = tl.max(tl.where(is_mine, slots % SPLIT + 1, 0))  # behind my last valid entry
-            for start in tl.range(0, stop, BLOCK_N, num_stages=STAGES):
-                k, k_pe, valid = gather(
-                    ckv_ptr, kpe_ptr, first_ptr + start, num_rows, BLOCK_N, C, R, OPERAND
-                )
-                m, total, acc = absorb(q, q_pe, k, k_pe, valid, scale, m, total, acc)
 
         if counts == mine:
             out = acc / total[None, :]
@@ -225,14 +218,15 @@ def merge_kernel(
 
 
 # (largest number of tokens, launch of attend_kernel). Shared memory stays below 99 KiB, which every
-# architecture from sm_86 on has.
-#   T <= 16    32 splits of one 64-row tile (wgmma or tcgen05): the gather is one round trip; 8
-#              tokens with 2048 valid entries are 256 CTAs, two to an SM
-#   T <= 131   8 splits, three 32-row tiles in flight: fewer accumulators (32 KiB a used split) to
-#              write and to merge once the tokens nearly fill the SMs
+# architecture from sm_86 on has. Tiles have 32 rows: from 64 on Triton 3.6 uses wgmma for the
+# second product and loses all but the first 16 rows of it (measured on an H200, docs/log.md).
+#   T <= 16    32 splits, both tiles in flight: 15 to 24 us against 20 to 33 for 5 other shapes on
+#              eight mixes of valid counts (H200, CUPTI, docs/log.md)
+#   T <= 131   8 splits, three tiles in flight: fewer accumulators (32 KiB a used split) to write
+#              and to merge once the tokens nearly fill the SMs
 #   larger     one split: every SM has a token of its own, and nothing is merged
 LAUNCHES = (
-    (16, {"SPLIT": 64, "BLOCK_N": 64, "STAGES": 1, "num_warps": 4}),
+    (16, {"SPLIT": 64, "BLOCK_N": 32, "STAGES": 2, "num_warps": 8}),
     (131, {"SPLIT": 256, "BLOCK_N": 32, "STAGES": 3, "num_warps": 4}),
     (math.inf, {"SPLIT": TOPK, "BLOCK_N": 32, "STAGES": 3, "num_warps": 4}),
 )
@@ -310,37 +304,23 @@ def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, ls
     num_parts = num_tokens * num_splits if num_splits > 1 else 0
     part = torch.empty((num_parts, NUM_HEADS, 2), dtype=torch.float32, device=q_nope.device)
     acc = torch.empty((num_parts, NUM_HEADS, DIM_CKV), dtype=torch.float32, device=q_nope.device)
-    shape = {"H": NUM_HEADS, "C": DIM_CKV, "SLOTS": TOPK}
-    shape["PDL"] = num_splits > 1 and has_programmatic_launch(q_nope)
+
+    inputs = (q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices)
+    sizes = {"H": NUM_HEADS, "C": DIM_CKV, "SLOTS": TOPK}
+    sizes["PDL"] = num_splits > 1 and has_programmatic_launch(q_nope)
+    operand = {"R": DIM_KPE, "OPERAND": tl.float32 if is_interpreted() else tl.bfloat16}
+    scale = float(sm_scale) * LOG2_E
     num_rows = num_pages * PAGE_SIZE
     with torch.cuda.device_of(q_nope):
-        attend_kernel[(num_tokens * num_splits,)](
-            q_nope,
-            q_pe,
-            ckv_cache,
-            kpe_cache,
-            sparse_indices,
-            output,
-            lse,
-            part,
-            acc,
-            float(sm_scale) * LOG2_E,
-            num_rows,
-            R=DIM_KPE,
-            OPERAND=tl.float32 if is_interpreted() else tl.bfloat16,
-            **shape,
-            **launch,
-        )
+        grid = (num_tokens * num_splits,)
+        arguments = (*inputs, output, lse, part, acc, scale, num_rows)
+        launches = [prepare(attend_kernel, grid, *arguments, **sizes, **operand, **launch)]
         if num_splits > 1:
-            merge_kernel[(num_tokens * NUM_HEADS * (DIM_CKV // merge_launch["COLUMNS"]),)](
-                sparse_indices,
-                part,
-                acc,
-                output,
-                lse,
-                num_rows,
-                SPLIT=launch["SPLIT"],
-                **shape,
-                **merge_launch,
-                **({"launch_pdl": True} if shape["PDL"] else {}),
-            )
+            grid = (num_tokens * NUM_HEADS * (DIM_CKV // merge_launch["COLUMNS"]),)
+            arguments = (sparse_indices, part, acc, output, lse, num_rows)
+            options = {"SPLIT": launch["SPLIT"], **merge_launch}
+            if sizes["PDL"]:
+                options["launch_pdl"] = True
+            launches.append(prepare(merge_kernel, grid, *arguments, **sizes, **options))
+        for start in launches:
+            start()

@@ -1,32 +1,32 @@
 """Gated delta rule over whole sequences (definition gdn_prefill_qk4_v8_d128_k_last).
 
-Per sequence and v head, with the state h [K=128, V=128] (stored transposed, k-last), token by token:
+Per sequence and v head, with the state S [K=128, V=128] (stored k-last, [V, K]), token after token:
 
-    h <- g_t h;   h <- h + k_t (beta_t (v_t - h^T k_t))^T;   o_t = scale h^T q_t
-    g = exp(-exp(A_log) softplus(a + dt_bias)),  beta = sigmoid(b);  q/k head j serves v heads 2j, 2j+1
+    S <- g S;   S <- S + k (x) beta (v - S^T k);   output = scale S^T q
+    g = exp(-exp(A_log) softplus(a + dt_bias)),   beta = sigmoid(b)
 
-Chunked route, 64 tokens at a time. G_i is the sum of log g up to token i, D_ij = exp(G_i - G_j) for
-i >= j and 0 above. One launch does what is independent between chunks, a second walks along them:
+q/k head j serves v heads 2j and 2j + 1. Inputs of a few tokens take one launch that does just this,
+with S in registers. Others take chunks of C = 64 tokens: `solve_kernel` does what is independent
+between chunks, `scan_kernel` walks along them. G_i is the sum of log g up to token i of the chunk,
+D_ij = exp(G_i - G_j) for i >= j and 0 above:
 
-    T = (I + tril(diag(beta) (K K^T o D), -1))^-1 diag(beta)                             [64, 64]
-    read  = scale (Q K^T o D) T                                                          [64, 64]
-    write = T^T diag(exp(G_last - G)) K                                                  [64, K]
-    R = V - diag(exp(G)) K h                                                             [64, V]
-    O = scale diag(exp(G)) Q h + read R                                                  [64, V]
-    h <- exp(G_last) h + write^T R                                                       [K, V]
+    T     = (I + tril(diag(beta) (K K^T o D), -1))^-1 diag(beta)                          [C, C]
+    read  = scale (Q K^T o D) T,        write = diag(exp(G_last - G)) T                   [C, C]
+    R     = V - diag(exp(G)) K S                                                          [C, V]
+    O     = scale diag(exp(G)) Q S + read R                                               [C, V]
+    S    <- exp(G_last) S + K^T (write R)                                                 [K, V]
 
-Grid: `solve_kernel` (bound on the number of chunks, v head); `scan_kernel` (sequence, v head, block
-of V), the state in registers. Tiny inputs take `token_kernel` alone, which does the recurrence as
-written above: grid (sequence, v head, block of V).
+Grids: `solve_kernel` (bound on the number of chunks, v head); `scan_kernel` and `token_kernel`
+(sequence, v head, block of V), the state of the block in registers.
 
-Bytes per token: 6 KiB in and out, and 8 x 388 x 2 written once and read from L2; flops per token and
-v head: about 1.1 MFLOP of bf16 products. The serial chain of chunks is the roof of long sequences,
-bytes and tensor cores share it when there are many.
+Bytes per token: 6 KiB in and out, 4 KiB of scratch written and read again, once per block of V.
+Flops per token: 3.6 MFLOP of bf16 products. The chain of chunks is the roof of few long sequences;
+the tensor cores and the L2 cache share it when there are many.
 
-Numerics: every exponent is a difference of fp64 sums and never positive. K K^T and Q K^T are exact
-products with fp32 sums. All other factors that are not bf16 already are split into two bf16 terms,
-16 bits of mantissa, so that the tensor cores run at bf16 rate; the state itself, the inverse and all
-sums are fp32; the output is rounded once. See docs/kernels/gdn_prefill.md.
+Numerics: exponents are differences of fp64 sums and never positive. Factors that bf16 does not hold
+exactly are split into two bf16 terms, 16 bits of mantissa; K K^T and Q K^T are exact products. The
+state, the inverse of the 16 x 16 blocks and all sums are fp32; the output is rounded once. Where
+each rounding happens: docs/kernels/gdn_prefill.md.
 """
 
 import math
@@ -35,9 +35,11 @@ import numbers
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
 from .gdn_gates import decay, log_decay, write_strength
+from .prepared_launch import prepare
 
 NUM_QK_HEADS = 4
 NUM_V_HEADS = 8
@@ -68,7 +70,7 @@ def split(x):
 
 @triton.jit
 def clip_range(start, stop, total_seq_len):
-    """A sequence's tokens, kept inside the tensors whatever cu_seqlens holds; empty if stop <= start."""
+    """A sequence's tokens, within the tensors whatever cu_seqlens holds; empty if stop <= start."""
     start = tl.minimum(tl.maximum(start, 0), total_seq_len)
     return start, tl.maximum(tl.minimum(stop, total_seq_len), start)
 
@@ -77,16 +79,16 @@ def clip_range(start, stop, total_seq_len):
 def load_rows(ptr, first, count, index, offs, STRIDE: tl.constexpr):
     """Rows first + index of a token-major tensor, zero from the count-th on.
 
-    Only the scalar part of the address is 64 bits wide: offsets of a tile stay in 32.
+    Row numbers start from `first`: offsets that a loop leaves unchanged would stay in registers.
     """
-    ptrs = ptr + first * STRIDE + (index[:, None] * STRIDE + offs[None, :])
+    ptrs = ptr + (first + index)[:, None] * STRIDE + offs[None, :]
     return tl.load(ptrs, mask=(index < count)[:, None], other=0.0)
 
 
 @triton.jit
 def store_rows(ptr, first, count, index, offs, STRIDE: tl.constexpr, tile):
     """Write the rows that load_rows reads."""
-    ptrs = ptr + first * STRIDE + (index[:, None] * STRIDE + offs[None, :])
+    ptrs = ptr + (first + index)[:, None] * STRIDE + offs[None, :]
     tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=(index < count)[:, None])
 
 
@@ -103,7 +105,7 @@ def clear_rows(output_ptr, first, stop, offs, STRIDE: tl.constexpr, BLOCK: tl.co
 def find_chunk(
     cu_seqlens_ptr, chunk, total_seq_len, num_seqs, CHUNK: tl.constexpr, BLOCK_SEQS: tl.constexpr
 ):
-    """First token and end of chunk number `chunk`, counted over all sequences; (0, 0) past the last."""
+    """First token and end of chunk number `chunk` of all sequences; (0, 0) past the last one."""
     first = tl.full([], 0, tl.int64)
     stop = tl.full([], 0, tl.int64)
     before = tl.full([], 0, tl.int64)
@@ -192,11 +194,11 @@ def solve_kernel(
     CHUNK: tl.constexpr,
     BLOCK_SEQS: tl.constexpr,
     ON_GPU: tl.constexpr,
-    IS_CHAINED: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     # Grid: (bound on the number of chunks, V_HEADS)
-    if IS_CHAINED:
-        tl.extra.cuda.gdc_launch_dependents()  # scan_kernel may start; it waits for our results
+    if PDL:
+        gdc_launch_dependents()  # scan_kernel may start; it waits for our results
     head = tl.program_id(1)
     first, stop = find_chunk(
         cu_seqlens_ptr, tl.program_id(0), total_seq_len, num_seqs, CHUNK, BLOCK_SEQS
@@ -267,24 +269,25 @@ def scan_kernel(
     CHUNK: tl.constexpr,
     BLOCK_V: tl.constexpr,
     ON_GPU: tl.constexpr,
-    IS_CHAINED: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     # Grid: (num_seqs, V_HEADS, D / BLOCK_V)
     seq = tl.program_id(0)
     head = tl.program_id(1)
-    start, stop = clip_range(
-        tl.load(cu_seqlens_ptr + seq), tl.load(cu_seqlens_ptr + seq + 1), total_seq_len
-    )
     index = tl.arange(0, CHUNK)
     offs_d = tl.arange(0, D)
     offs_v = tl.program_id(2) * BLOCK_V + tl.arange(0, BLOCK_V)
     offs_state = (seq.to(tl.int64) * V_HEADS + head) * D * D + offs_v[None, :] * D + offs_d[:, None]
     if state_ptr is None:
-        h = tl.zeros([D, BLOCK_V], tl.float32)
+        state = tl.zeros([D, BLOCK_V], tl.float32)
     else:
-        h = tl.load(state_ptr + offs_state, mask=start < stop, other=0.0)
-    if IS_CHAINED:
-        tl.extra.cuda.gdc_wait()  # until solve_kernel's results are in memory
+        state = tl.load(state_ptr + offs_state)
+    start, stop = clip_range(
+        tl.load(cu_seqlens_ptr + seq), tl.load(cu_seqlens_ptr + seq + 1), total_seq_len
+    )
+    state = tl.where(start < stop, state, 0.0)
+    if PDL:
+        gdc_wait()  # until solve_kernel's results are in memory
 
     QK_ROW: tl.constexpr = V_HEADS // GROUP * D
     V_ROW: tl.constexpr = V_HEADS * D
@@ -310,17 +313,19 @@ def scan_kernel(
         last = tl.minimum(first + 2 * CHUNK, stop) - 1
         next_carry = tl.load(carry_ptr + last * V_HEADS + head)
 
-        h_high, h_low = split(h)
-        seen = multiply(k, h_high, multiply(k, h_low, None, ON_GPU), ON_GPU)
+        state_high, state_low = split(state)
+        seen = multiply(k, state_high, multiply(k, state_low, None, ON_GPU), ON_GPU)
         r_high, r_low = split(v - carry * seen)
         u_high, u_low = split(multiply_pairs(write_high, write_low, r_high, r_low, None, ON_GPU))
-        h = multiply(tl.trans(k), u_low, h * carry_last, ON_GPU)
-        h = multiply(tl.trans(k), u_high, h, ON_GPU)
+        state = multiply(tl.trans(k), u_low, state * carry_last, ON_GPU)
+        state = multiply(tl.trans(k), u_high, state, ON_GPU)
 
-        out = multiply(q, h_high, multiply(q, h_low, None, ON_GPU), ON_GPU) * (scale * carry)
+        out = multiply(q, state_high, multiply(q, state_low, None, ON_GPU), ON_GPU) * (
+            scale * carry
+        )
         out = multiply_pairs(read_high, read_low, r_high, r_low, out, ON_GPU)
         store_rows(output_ptr, first, count, index, offs_out, V_ROW, out)
-    tl.store(new_state_ptr + offs_state, h)
+    tl.store(new_state_ptr + offs_state, state)
 
     if seq == 0:
         clear_rows(output_ptr, 0, start, offs_out, V_ROW, CHUNK)
@@ -359,9 +364,6 @@ def token_kernel(
     # Grid: (num_seqs, V_HEADS, D / BLOCK_V)
     seq = tl.program_id(0)
     head = tl.program_id(1)
-    start, stop = clip_range(
-        tl.load(cu_seqlens_ptr + seq), tl.load(cu_seqlens_ptr + seq + 1), total_seq_len
-    )
     index = tl.arange(0, BLOCK_T)
     offs_k = tl.arange(0, D)
     offs_v = tl.program_id(2) * BLOCK_V + tl.arange(0, BLOCK_V)
@@ -369,9 +371,13 @@ def token_kernel(
     if state_ptr is None:
         state = tl.zeros([BLOCK_V, D], tl.float32)
     else:
-        state = tl.load(state_ptr + offs_state, mask=start < stop, other=0.0)
+        state = tl.load(state_ptr + offs_state)
     dt_bias = tl.load(dt_bias_ptr + head)
     a_log = tl.load(a_log_ptr + head)
+    start, stop = clip_range(
+        tl.load(cu_seqlens_ptr + seq), tl.load(cu_seqlens_ptr + seq + 1), total_seq_len
+    )
+    state = tl.where(start < stop, state, 0.0)
 
     QK_ROW: tl.constexpr = V_HEADS // GROUP * D
     V_ROW: tl.constexpr = V_HEADS * D
@@ -390,45 +396,48 @@ def token_kernel(
         q_tile, k_tile, v_tile = next_q, next_k, next_v
         g_tile = decay(next_a.to(tl.float32), dt_bias, a_log)
         beta_tile = write_strength(next_b.to(tl.float32))
-        start = first + BLOCK_T
-        count = stop - start
-        next_q = load_rows(q_ptr, start, count, index, offs_qk, QK_ROW)
-        next_k = load_rows(k_ptr, start, count, index, offs_qk, QK_ROW)
-        next_v = load_rows(v_ptr, start, count, index, offs_out, V_ROW)
-        next_a = load_rows(a_ptr, start, count, index, one, V_HEADS)
-        next_b = load_rows(b_ptr, start, count, index, one, V_HEADS)
+        following = first + BLOCK_T
+        count = stop - following
+        next_q = load_rows(q_ptr, following, count, index, offs_qk, QK_ROW)
+        next_k = load_rows(k_ptr, following, count, index, offs_qk, QK_ROW)
+        next_v = load_rows(v_ptr, following, count, index, offs_out, V_ROW)
+        next_a = load_rows(a_ptr, following, count, index, one, V_HEADS)
+        next_b = load_rows(b_ptr, following, count, index, one, V_HEADS)
         for step in tl.static_range(BLOCK_T):
             if first + step < stop:
                 q = pick(q_tile, index, step)
                 k = pick(k_tile, index, step)
                 v = pick(v_tile, index, step)
-                g = tl.sum(tl.where(index == step, g_tile, 0.0), axis=0)
-                beta = tl.sum(tl.where(index == step, beta_tile, 0.0), axis=0)
-                state *= g
-                delta = beta * (v - tl.sum(state * k[None, :], axis=1))
+                state *= pick(g_tile, index, step)[None, :]
+                delta = pick(beta_tile, index, step) * (v - tl.sum(state * k[None, :], axis=1))
                 out = tl.sum(state * q[None, :], axis=1) + tl.sum(q * k, axis=0) * delta
                 state += delta[:, None] * k[None, :]
-                offs_out = (first + step) * V_ROW + head * D + offs_v
-                tl.store(output_ptr + offs_out, (out * scale).to(output_ptr.dtype.element_ty))
+                out_ptrs = output_ptr + (first + step) * V_ROW + offs_out
+                tl.store(out_ptrs, (out * scale).to(output_ptr.dtype.element_ty))
     tl.store(new_state_ptr + offs_state, state)
 
-    offs_clear = head * D + offs_v
     if seq == 0:
-        clear_rows(output_ptr, 0, start, offs_clear, V_ROW, BLOCK_T)
+        clear_rows(output_ptr, 0, start, offs_out, V_ROW, BLOCK_T)
     if seq == num_seqs - 1:
-        clear_rows(output_ptr, stop, total_seq_len, offs_clear, V_ROW, BLOCK_T)
+        clear_rows(output_ptr, stop, total_seq_len, offs_out, V_ROW, BLOCK_T)
 
 
-# Up to this many tokens in all, one launch of token_kernel beats the two launches of the chunks.
-TOKEN_LIMIT = 64
+# Up to this many tokens in all, the one launch of token_kernel: its chain is the longest sequence,
+# some 300 cycles a token, against two launches with about 7 us of fixed work.
+TOKEN_LIMIT = 32
+# One warp a CTA: q and k load in the layout of the state, and no sum leaves the warp.
 TOKEN_LAUNCH = {"BLOCK_V": 4, "BLOCK_T": 8, "num_warps": 1}
 SOLVE_LAUNCH = {"num_warps": 4}
-# Rows (most sequences, launch of scan_kernel). A CTA walks alone along its sequence, so the grid
-# should fill 132 to 148 SMs before a block of V grows: every block reads all of q, k, read, write.
+# (most sequences, launch of scan_kernel). A CTA walks alone along its sequence, and every block of
+# V reads all of q, k, read and write: V is cut as finely as it takes to occupy the SMs.
+#   N <= 3    64 CTAs a sequence; three stages, so that a chunk arrives while the one before is
+#             worked on: 213 KiB, one CTA an SM
+#   N <= 15   32 CTAs a sequence, 88 KiB: two CTAs an SM hide each other's loads
+#   larger    16 CTAs a sequence, 112 KiB: still two an SM, half the reads
 SCAN_LAUNCHES = (
-    (3, {"BLOCK_V": 16, "num_warps": 4, "num_stages": 2}),
-    (7, {"BLOCK_V": 32, "num_warps": 4, "num_stages": 2}),
-    (math.inf, {"BLOCK_V": 64, "num_warps": 8, "num_stages": 2}),
+    (3, {"BLOCK_V": 16, "num_warps": 4, "num_stages": 3}),
+    (15, {"BLOCK_V": 32, "num_warps": 4, "num_stages": 1}),
+    (math.inf, {"BLOCK_V": 64, "num_warps": 4, "num_stages": 1}),
 )
 # The interpreter's cost is per CTA, not per element.
 INTERPRETER_BLOCK_V = 64
@@ -483,8 +492,11 @@ def check(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_s
     return total_seq_len, num_seqs
 
 
-def can_chain(tensor):
-    """Whether a launch may overlap the end of the one before it (sm_90 and later)."""
+def has_programmatic_launch(tensor):
+    """True where a kernel can be launched before the one in front of it has ended (sm_90 on).
+
+    CPU tensors stand for an ahead-of-time compilation for such a device.
+    """
     return not tensor.is_cuda or torch.cuda.get_device_capability(tensor.device) >= (9, 0)
 
 
@@ -511,19 +523,20 @@ def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_sta
     with torch.cuda.device_of(q):
         if "token" in launches:
             grid = (num_seqs, NUM_V_HEADS, HEAD_SIZE // launches["token"]["BLOCK_V"])
-            token_kernel[grid](
-                q, k, v, state, *gates, output, new_state, *sizes, **shape, **launches["token"]
-            )
+            arguments = (q, k, v, state, *gates, output, new_state, *sizes)
+            token_kernel[grid](*arguments, **shape, **launches["token"])
             return
-        shape.update({"CHUNK": CHUNK, "ON_GPU": on_gpu, "IS_CHAINED": on_gpu and can_chain(q)})
+        shape |= {"CHUNK": CHUNK, "ON_GPU": on_gpu}
+        shape["PDL"] = on_gpu and has_programmatic_launch(q)
         scratch = q.new_empty((4, total_seq_len, NUM_V_HEADS, CHUNK))
         carry = A_log.new_empty((total_seq_len, NUM_V_HEADS))
-        solved = (*scratch, carry)
-        solve_kernel[(bound_chunks(total_seq_len, num_seqs), NUM_V_HEADS)](
-            q, k, *gates, *solved, *sizes, **shape, BLOCK_SEQS=BLOCK_SEQS, **launches["solve"]
-        )
+        grid = (bound_chunks(total_seq_len, num_seqs), NUM_V_HEADS)
+        arguments = (q, k, *gates, *scratch, carry, *sizes)
+        options = {"BLOCK_SEQS": BLOCK_SEQS, **launches["solve"]}
+        solve = prepare(solve_kernel, grid, *arguments, **shape, **options)
         grid = (num_seqs, NUM_V_HEADS, HEAD_SIZE // launches["scan"]["BLOCK_V"])
-        scan_kernel[grid](
-            q, k, v, state, cu_seqlens, *solved, output, new_state, *sizes, **shape,
-            launch_pdl=shape["IS_CHAINED"], **launches["scan"],
-        )
+        arguments = (q, k, v, state, cu_seqlens, *scratch, carry, output, new_state, *sizes)
+        options = {"launch_pdl": True} if shape["PDL"] else {}
+        scan = prepare(scan_kernel, grid, *arguments, **shape, **options, **launches["scan"])
+        solve()
+        scan()

@@ -29,6 +29,7 @@ import triton.language as tl
 
 from .arguments import require, require_disjoint
 from .dependent_launch import enter_chain
+from .prepared_launch import prepare
 from .routing import pack_kernel, route_and_pack_kernel, route_kernel
 from .streaming import activate_kernel, stream_kernel
 from .tiled import down_kernel, gate_up_kernel
@@ -45,7 +46,6 @@ ONE_PROGRAM = 16  # tokens that a single program routes and packs, one to a warp
 # SMs to spare, then four, whose independent chains hide each other's latency.
 ROUTE_BLOCKS = ((1024, 8), (math.inf, 32))
 COMBINE_BLOCK = 1024  # output columns per program: 7 of them span a token
-ACTIVATE_ROWS = 8
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
@@ -109,28 +109,31 @@ class Launch:
 
 
 # (largest seq_len, launch). About one local pair per token is expected, over up to 32 experts.
-#   <= 128    mean rows per expert below 4: tiles of 16 rows. 64 weight rows a tile and K in 2 parts
-#             give 128 units per hit expert in the first GEMM and 112 in the second, so two hit
-#             experts already occupy 132 SMs. 6 stages of 12 KiB, three programs: 216 KiB per SM.
-#   <= 512    up to 16 rows: tiles of 32 rows halve the re-reads of experts with more than 16.
+#   <= 128    a few rows per expert: tiles of 16. Tiles of 64 weight rows, K in 2 parts, give 128
+#             units per hit expert in the first GEMM and 112 in the second: one hit expert nearly
+#             fills 132 SMs, two do. Three programs of 6 stages: 216 KiB of shared memory per SM.
+#   <= 512    up to 16 rows: tiles of 32 spare experts with more a second reading from L2.
 #   <= 1536   up to 48 rows, still bound by the weights: tiles of 64.
-#   <= 4096   tensor cores take over; experts of about 128 rows would waste half of a taller tile.
-#   larger    128 x (128 + 128): 171 flops per byte from L2.
+#   <= 4096   about 128 rows: the tensor cores take over; a taller tile would be half empty.
+#   larger    128 x (128 + 128): 171 flops per byte read from L2.
 LAUNCHES = (
     (128, Launch("streaming", 16, 64, 2, 0, 6, 4, 3)),
-    (512, Launch("streaming", 32, 128, 2, 0, 5, 4, 2)),
-    (1536, Launch("streaming", 64, 128, 1, 0, 4, 4, 2)),
+    (512, Launch("streaming", 32, 128, 2, 0, 4, 4, 2)),
+    (1536, Launch("streaming", 64, 128, 1, 0, 3, 4, 2)),
     (4096, Launch("tiled", 64, 256, 1, 8, 4, 4, 1)),
     (math.inf, Launch("tiled", 128, 256, 1, 8, 4, 8, 1)),
 )
 
 
-def choose(seq_len, *, shared_bytes=227 * 1024):
+def choose(seq_len, *, shared_bytes=227 * 1024, interpreted=False):
     """The launch for a sequence length: the first row of LAUNCHES that reaches it.
 
     shared_bytes: shared memory a program may use; stages and programs are cut down to fit it.
+    interpreted: the interpreter's cost is per operation, not per element: tall tiles.
     """
     launch = next(launch for limit, launch in LAUNCHES if seq_len <= limit)
+    if interpreted:
+        return replace(launch, block_n=1024) if launch.route == "streaming" else launch
     stages = max(2, min(launch.stages, shared_bytes // launch.stage_bytes))
     programs = max(1, min(launch.programs_per_sm, shared_bytes // (stages * launch.stage_bytes)))
     return replace(launch, stages=stages, programs_per_sm=programs)
@@ -143,19 +146,29 @@ class Machine:
     num_sms: int
     shared_bytes: int
     has_pdl: bool
+    is_interpreter: bool = False
+    route_block: int | None = None  # instead of ROUTE_BLOCKS
     combine_tokens: int = 1
 
 
-# The interpreter's cost is per program: few programs, many tokens each.
-INTERPRETER = Machine(num_sms=3, shared_bytes=227 * 1024, has_pdl=False, combine_tokens=128)
+# Few programs and many tokens each, but more than one of either: the tests run here.
+INTERPRETER = Machine(
+    num_sms=3,
+    shared_bytes=227 * 1024,
+    has_pdl=False,
+    is_interpreter=True,
+    route_block=128,
+    combine_tokens=128,
+)
+AHEAD_OF_TIME = Machine(132, 227 * 1024, has_pdl=True)
 
 
 def find_machine(tensor):
     """The machine of a tensor. Raises RuntimeError where the GPU has no FP8 tensor cores."""
     if not isinstance(combine_kernel, triton.JITFunction):
         return INTERPRETER
-    if not tensor.is_cuda:  # ahead-of-time compilation
-        return replace(INTERPRETER, has_pdl=True, combine_tokens=1)
+    if not tensor.is_cuda:
+        return AHEAD_OF_TIME
     gpu = torch.cuda.get_device_properties(tensor.device)
     if (gpu.major, gpu.minor) < (8, 9):
         raise RuntimeError(
@@ -188,179 +201,150 @@ class Routing:
         return cls(weight, int32(seq_len, TOP_K), int32(seq_len * TOP_K), counts)
 
 
-def route(logits, bias, local_expert_offset, routed_scaling_factor, routing, has_pdl):
-    """Fill `routing` from logits [T,256] and bias [256]: one launch, or two beyond ONE_PROGRAM."""
+def prepare_routing(logits, bias, local_expert_offset, routed_scaling_factor, routing, machine):
+    """Launches that fill `routing`: one, or two beyond ONE_PROGRAM tokens."""
     seq_len = logits.shape[0]
     scalars = (float(routed_scaling_factor), int(local_expert_offset), seq_len)
     if seq_len <= ONE_PROGRAM:
         block = triton.next_power_of_2(seq_len)
-        route_and_pack_kernel[(1,)](
-            logits,
-            bias,
-            routing.slot_weight,
-            routing.slot_row,
-            routing.row_token,
-            routing.counts,
-            *scalars,
-            BLOCK=block,
-            num_warps=block,
-        )
-        return
+        packed = (routing.slot_row, routing.row_token, routing.counts)
+        arguments = (logits, bias, routing.slot_weight, *packed, *scalars)
+        options = {"BLOCK": block, "num_warps": block}
+        return [prepare(route_and_pack_kernel, (1,), *arguments, **options)]
     block = next(block for limit, block in ROUTE_BLOCKS if seq_len <= limit)
+    block = machine.route_block or block
     num_blocks = triton.cdiv(seq_len, block)
     slot_local = torch.empty_like(routing.slot_row)
     counts = torch.empty(num_blocks, NUM_LOCAL_EXPERTS, dtype=torch.int32, device=logits.device)
     slots = (routing.slot_weight, slot_local, counts)
-    route_kernel[(num_blocks,)](logits, bias, *slots, *scalars, BLOCK=block, num_warps=8)
-    pack_kernel[(num_blocks,)](
-        slot_local,
-        counts,
-        routing.slot_row,
-        routing.row_token,
-        routing.counts,
-        seq_len,
-        num_blocks,
-        BLOCK=block,
-        PDL=has_pdl,
-        num_warps=4,
-        launch_pdl=has_pdl,
-    )
+    grid, route_options = (num_blocks,), {"BLOCK": block, "num_warps": 8}
+    pack_options = {"BLOCK": block, "num_warps": 4, **chained(machine)}
+    packed = (routing.slot_row, routing.row_token, routing.counts)
+    sizes = (seq_len, num_blocks)
+    return [
+        prepare(route_kernel, grid, logits, bias, *slots, *scalars, **route_options),
+        prepare(pack_kernel, grid, slot_local, counts, *packed, *sizes, **pack_options),
+    ]
 
 
-class StreamingExperts:
-    """Both GEMMs for few tokens. Scratch is allocated ahead of the first launch."""
+def chained(machine):
+    """Options of every kernel but the first: see dependent_launch.py."""
+    return {"PDL": machine.has_pdl, "launch_pdl": machine.has_pdl}
 
-    def __init__(self, capacity, launch, machine, device):
-        def empty(*shape, dtype=torch.float32):
-            return torch.empty(shape, dtype=dtype, device=device)
 
-        self.capacity, self.launch, self.machine = capacity, launch, machine
-        self.gate_up = empty(launch.splits, capacity, 2 * INTERMEDIATE)
-        self.c = empty(2, capacity, INTERMEDIATE, dtype=torch.float8_e4m3fn)
-        self.c_scale = empty(INTERMEDIATE // SCALE_BLOCK, capacity)
-        self.out = empty(capacity, HIDDEN)
+def prepare_streaming(x, x_scale, routing, weights, launch, machine):
+    """Launches of both GEMMs for few tokens, and their result.
 
-    def multiply(self, x, x_scale, row_x, routing, w, w_scale, partial, splits):
-        launch, has_pdl = self.launch, self.machine.has_pdl
-        stream_kernel[(self.machine.num_sms * launch.programs_per_sm,)](
-            x,
-            x_scale,
-            row_x,
-            routing.counts,
-            w,
-            w_scale,
-            partial,
-            x_scale.shape[1],
-            self.capacity,
+    x [T,7168] e4m3, x_scale [56,T] fp32; weights: gemm1 and gemm2 weights, each with its scales.
+    The result [8T,7168] fp32 has rows as packed, not yet weighted.
+    """
+    w1, w1_scale, w2, w2_scale = weights
+    capacity = routing.row_token.shape[0]
+
+    def empty(*shape, dtype=torch.float32):
+        return torch.empty(shape, dtype=dtype, device=x.device)
+
+    gate_up = empty(launch.splits, capacity, 2 * INTERMEDIATE)
+    c = empty(2, capacity, INTERMEDIATE, dtype=torch.float8_e4m3fn)
+    c_scale = empty(INTERMEDIATE // SCALE_BLOCK, capacity)
+    out = empty(capacity, HIDDEN)
+    programs = (machine.num_sms * launch.programs_per_sm,)
+    options = {
+        "BLOCK_N": launch.block_n,
+        "BLOCK_ROWS": launch.block_rows,
+        "STAGES": launch.stages,
+        "num_warps": launch.num_warps,
+        **chained(machine),
+    }
+
+    def multiply(row_x, row_x_scale, x_of_row, w, w_scale, product, splits):
+        return prepare(
+            stream_kernel,
+            programs,
+            *(row_x, row_x_scale, x_of_row, routing.counts, w, w_scale, product),
+            *(row_x_scale.shape[1], capacity),
             N=w.shape[1],
             K=w.shape[2],
-            HAS_RESIDUAL=row_x is None,
-            BLOCK_N=launch.block_n,
-            BLOCK_ROWS=launch.block_rows,
+            HAS_RESIDUAL=x_of_row is None,
             SPLITS=splits,
-            STAGES=launch.stages,
-            PDL=has_pdl,
-            num_warps=launch.num_warps,
-            launch_pdl=has_pdl,
+            **options,
         )
 
-    def __call__(self, x, x_scale, routing, w1, w1_scale, w2, w2_scale):
-        """Returns the experts' outputs [8T, 7168] fp32, rows as packed, not yet weighted."""
-        splits, has_pdl = self.launch.splits, self.machine.has_pdl
-        rows = routing.row_token
-        self.multiply(x, x_scale, rows, routing, w1, w1_scale, self.gate_up, splits)
-        grid = (triton.cdiv(self.capacity, ACTIVATE_ROWS), INTERMEDIATE // SCALE_BLOCK)
-        activate_kernel[grid](
-            self.gate_up,
-            routing.counts,
-            self.c,
-            self.c_scale,
-            self.capacity,
-            WIDTH=INTERMEDIATE,
-            BLOCK_ROWS=ACTIVATE_ROWS,
-            SPLITS=splits,
-            PDL=has_pdl,
-            num_warps=4,
-            launch_pdl=has_pdl,
-        )
-        self.multiply(self.c, self.c_scale, None, routing, w2, w2_scale, self.out, 1)
-        return self.out
+    rows = min(launch.block_rows, 32)
+    blocks = (triton.cdiv(capacity, rows), INTERMEDIATE // SCALE_BLOCK)
+    activate = prepare(
+        activate_kernel,
+        blocks,
+        *(gate_up, routing.counts, c, c_scale, capacity),
+        WIDTH=INTERMEDIATE,
+        BLOCK_ROWS=rows,
+        SPLITS=launch.splits,
+        num_warps=4,
+        **chained(machine),
+    )
+    first = multiply(x, x_scale, routing.row_token, w1, w1_scale, gate_up, launch.splits)
+    second = multiply(c, c_scale, None, w2, w2_scale, out, 1)
+    return [first, activate, second], out
 
 
-class TiledExperts:
-    """Both GEMMs for many tokens. Scratch is allocated ahead of the first launch."""
+def prepare_tiled(x, x_scale, routing, weights, launch, machine):
+    """Launches of both GEMMs for many tokens, and their result. As prepare_streaming, but bf16."""
+    w1, w1_scale, w2, w2_scale = weights
+    capacity = routing.row_token.shape[0]
 
-    def __init__(self, capacity, launch, machine, device):
-        def empty(*shape, dtype):
-            return torch.empty(shape, dtype=dtype, device=device)
+    def empty(*shape, dtype):
+        return torch.empty(shape, dtype=dtype, device=x.device)
 
-        self.capacity, self.machine = capacity, machine
-        self.grid = (machine.num_sms * launch.programs_per_sm,)
-        self.options = {
-            "BLOCK_ROWS": launch.block_rows,
-            "GROUP": launch.group,
-            "STAGES": launch.stages,
-            "PDL": machine.has_pdl,
-            "num_warps": launch.num_warps,
-            "launch_pdl": machine.has_pdl,
-        }
-        self.c = empty(capacity, INTERMEDIATE, dtype=torch.float8_e4m3fn)
-        self.c_scale = empty(INTERMEDIATE // SCALE_BLOCK, capacity, dtype=torch.float32)
-        self.out = empty(capacity, HIDDEN, dtype=torch.bfloat16)
-
-    def __call__(self, x, x_scale, routing, w1, w1_scale, w2, w2_scale):
-        """Returns the experts' outputs [8T, 7168] bf16, rows as packed, not yet weighted."""
-        gate_up_kernel[self.grid](
-            x,
-            x_scale,
-            routing.row_token,
-            routing.counts,
-            w1,
-            w1_scale,
-            self.c,
-            self.c_scale,
-            x.shape[0],
-            self.capacity,
-            WIDTH=INTERMEDIATE,
-            K=HIDDEN,
-            **self.options,
-        )
-        down_kernel[self.grid](
-            self.c,
-            self.c_scale,
-            routing.counts,
-            w2,
-            w2_scale,
-            self.out,
-            self.capacity,
-            N=HIDDEN,
-            K=INTERMEDIATE,
-            **self.options,
-        )
-        return self.out
+    c = empty(capacity, INTERMEDIATE, dtype=torch.float8_e4m3fn)
+    c_scale = empty(INTERMEDIATE // SCALE_BLOCK, capacity, dtype=torch.float32)
+    out = empty(capacity, HIDDEN, dtype=torch.bfloat16)
+    programs = (machine.num_sms * launch.programs_per_sm,)
+    options = {
+        "BLOCK_ROWS": launch.block_rows,
+        "GROUP": launch.group,
+        "STAGES": launch.stages,
+        "num_warps": launch.num_warps,
+        **chained(machine),
+    }
+    rows = (x, x_scale, routing.row_token, routing.counts)
+    gate_up = (*rows, w1, w1_scale, c, c_scale, x.shape[0], capacity)
+    down = (c, c_scale, routing.counts, w2, w2_scale, out, capacity)
+    return [
+        prepare(gate_up_kernel, programs, *gate_up, WIDTH=INTERMEDIATE, K=HIDDEN, **options),
+        prepare(down_kernel, programs, *down, N=HIDDEN, K=INTERMEDIATE, **options),
+    ], out
 
 
-EXPERTS = {"streaming": StreamingExperts, "tiled": TiledExperts}
+ROUTES = {"streaming": prepare_streaming, "tiled": prepare_tiled}
 
 
-def combine(expert_out, routing, output, machine):
-    """output[t] = sum over the slots of t of weight * expert output; zeros without a local slot."""
+def prepare_combine(expert_out, routing, output, machine):
+    """The launch of output[t] = sum over slots of weight * expert output; zeros without one."""
     seq_len = output.shape[0]
     grid = (triton.cdiv(seq_len, machine.combine_tokens), HIDDEN // COMBINE_BLOCK)
-    combine_kernel[grid](
-        expert_out,
-        routing.slot_row,
-        routing.slot_weight,
-        output,
-        seq_len,
-        WIDTH=HIDDEN,
-        SLOTS=TOP_K,
-        BLOCK_TOKENS=machine.combine_tokens,
-        BLOCK=COMBINE_BLOCK,
-        PDL=machine.has_pdl,
+    blocks = {"BLOCK_TOKENS": machine.combine_tokens, "BLOCK": COMBINE_BLOCK}
+    return prepare(
+        combine_kernel,
+        grid,
+        *(expert_out, routing.slot_row, routing.slot_weight, output, seq_len),
+        **{"WIDTH": HIDDEN, "SLOTS": TOP_K, **blocks},
         num_warps=4,
-        launch_pdl=machine.has_pdl,
+        **chained(machine),
     )
+
+
+def compute(logits, bias, x, x_scale, weights, scalars, output, launch, machine):
+    """The definition for one non-empty, checked call. scalars: expert offset, scaling factor.
+
+    Everything is allocated, bound and compiled before the first launch, so that the launches
+    follow each other without a gap.
+    """
+    routing = Routing.empty(x.shape[0], x.device)
+    launches = prepare_routing(logits, bias, *scalars, routing, machine)
+    gemms, expert_out = ROUTES[launch.route](x, x_scale, routing, weights, launch, machine)
+    launches += [*gemms, prepare_combine(expert_out, routing, output, machine)]
+    for prepared in launches:
+        prepared()
 
 
 def check(inputs, local_expert_offset, routed_scaling_factor, output):
@@ -436,11 +420,9 @@ def run(
     if seq_len == 0:
         return
     machine = find_machine(output)
-    launch = choose(seq_len, shared_bytes=machine.shared_bytes)
+    launch = choose(seq_len, shared_bytes=machine.shared_bytes, interpreted=machine.is_interpreter)
     with torch.cuda.device_of(output):
-        routing = Routing.empty(seq_len, output.device)
-        experts = EXPERTS[launch.route](seq_len * TOP_K, launch, machine, output.device)
-        scalars = (local_expert_offset, routed_scaling_factor)
-        route(routing_logits, routing_bias, *scalars, routing, machine.has_pdl)
-        expert_out = experts(hidden_states, hidden_states_scale, routing, *weights)
-        combine(expert_out, routing, output, machine)
+        compute(
+            *(routing_logits, routing_bias, hidden_states, hidden_states_scale),
+            *(weights, (local_expert_offset, routed_scaling_factor), output, launch, machine),
+        )

@@ -19,7 +19,7 @@ which costs tensor-core time only, of which there is plenty here.
 import triton
 import triton.language as tl
 
-from .activation import scale_rows, swiglu
+from .activation import round_to_e4m3, scale_rows, swiglu
 from .dependent_launch import enter_chain
 from .routing import NUM_LOCAL_EXPERTS, locate_row_tile, num_row_tiles
 
@@ -40,7 +40,7 @@ def stream_kernel(
     N: tl.constexpr,
     K: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
-    BLOCK_N: tl.constexpr,  # at most 128, so that one scale covers the tile's rows
+    BLOCK_N: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     SPLITS: tl.constexpr,
     STAGES: tl.constexpr,
@@ -69,6 +69,8 @@ def stream_kernel(
         w_tile += tl.arange(0, BLOCK_N)[:, None] * K + offs_k[None, :]
         x_tile = x_ptr + first_k * SCALE_BLOCK + x_rows.to(tl.int64)[:, None] * K + offs_k[None, :]
         w_scales = w_scale_ptr + w_rows // SCALE_BLOCK * K_BLOCKS + first_k
+        if BLOCK_N > SCALE_BLOCK:  # else one scale holds for all weight rows of the tile
+            w_scales += (tl.arange(0, BLOCK_N) // SCALE_BLOCK * K_BLOCKS)[:, None]
         x_scales = x_scale_ptr + first_k * num_x_rows
 
         acc = tl.zeros([BLOCK_N, BLOCK_ROWS], tl.float32)
@@ -84,7 +86,7 @@ def stream_kernel(
             if HAS_RESIDUAL:
                 residual = tl.load(x_tile + residual_offset + block * SCALE_BLOCK)
                 product = tl.dot(w, residual.T, product)
-            acc += product * (x_scale * w_scale)[None, :]
+            acc += product * (x_scale[None, :] * w_scale)
             w_scale, x_scale = next_w_scale, next_x_scale
 
         out_rows = split.to(tl.int64) * capacity + first_row + columns
@@ -123,8 +125,9 @@ def activate_kernel(
         up += tl.load(tile, mask=mask, other=0.0)
         gate += tl.load(tile + WIDTH, mask=mask, other=0.0)
     scaled, scale = scale_rows(swiglu(up, gate))
-    c = scaled.to(c_ptr.dtype.element_ty)
-    residual = (scaled - c.to(tl.float32)).to(c_ptr.dtype.element_ty)
+    rounded = round_to_e4m3(scaled)
+    c = rounded.to(c_ptr.dtype.element_ty)
+    residual = (scaled - rounded).to(c_ptr.dtype.element_ty)
     c_rows = rows.to(tl.int64)
     tl.store(c_ptr + c_rows[:, None] * WIDTH + columns[None, :], c, mask=mask)
     c_rows += capacity

@@ -29,6 +29,7 @@ BLOCK = tl.constexpr(128)  # k and column blocks: those of the scales
 @triton.jit
 def locate_unit(unit, num_tiles, NUM_PAIRS: tl.constexpr, GROUP: tl.constexpr):
     """(row tile, column pair) of a unit: groups of GROUP row tiles, row tile innermost in each."""
+    unit = tl.cast(unit, tl.int32)  # the interpreter counts loops in Python's integers
     group = unit // (GROUP * NUM_PAIRS)
     within = unit % (GROUP * NUM_PAIRS)
     size = tl.minimum(num_tiles - group * GROUP, GROUP)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from harness.config import Workspace, load_workspace
+from harness.errors import ExitCode, HarnessError, PackingError
+from harness.packing import pack
 
 TRACK = "row_track"
 DEFINITIONS = {"scale_rows": "scale_rows_h8", "sum_rows": "sum_rows_h8"}
@@ -118,3 +122,11 @@ class Checkout:
     def kernel(self, head: str = "", parameters: str = "x, factor, y, norm", body: str = "pass"):
         """Write a kernel.py whose entry starts at the line after `head`."""
         return self.put("kernel.py", f"{head}def run({parameters}):\n    {body}\n")
+
+    def refusal(self, kind: type[HarnessError] = PackingError) -> str:
+        """The message with which the room is refused; all refusals exit with 2."""
+        with pytest.raises(HarnessError) as caught:
+            pack(self.workspace, self.room)
+        assert type(caught.value) is kind
+        assert caught.value.exit_code == ExitCode.USAGE
+        return str(caught.value)

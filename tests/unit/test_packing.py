@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 
 import pytest
+
 from harness import packing
 from harness.config import load_solution_config, load_workspace
 from harness.errors import PackingError, UsageError

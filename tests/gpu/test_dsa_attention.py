@@ -1,0 +1,274 @@
+"""dsa_attention on a CUDA device: official sizes, the oracle, the definition's reference."""
+
+import pytest
+import torch
+
+from tests.gpu.references import reference
+from tests.gpu.streams import replay_captured, run_behind_slow_producer
+from tests.oracles.dsa_attention import (
+    DIM_CKV,
+    HEADS,
+    PAGE_SIZE,
+    TOPK,
+    empty_outputs,
+    oracle,
+    random_inputs,
+    random_rows,
+)
+from tests.packed import build, call
+
+pytestmark = pytest.mark.gpu
+
+ROOM = "dsa_attention"
+PAGES = 8462  # of every official workload
+LAST_ROW = PAGES * PAGE_SIZE - 1
+NAN, INF = float("nan"), float("inf")
+# bf16 rounding of the output, and of the weights before the product with the values; the tensor
+# cores truncate as they accumulate 576 products.
+OUTPUT_RTOL, OUTPUT_ATOL = 2.0**-7, 4e-3
+LSE_RTOL, LSE_ATOL = 2e-6, 5e-4
+
+# Valid entries per token of official workloads: short rows, a mix, the heaviest ones.
+OFFICIAL_COUNTS = [
+    [2],
+    [18, 11],
+    [33, 52],
+    [6, 337],
+    [19, 20, 32, 12, 25, 3],
+    [6, 9, 9, 14, 1639, 71],
+    [63, 9, 2048, 212, 11, 25, 6, 50],
+    [288, 4, 1884, 21, 136, 2048, 42, 335],
+    [17, 13, 1887, 16, 180, 1986, 413, 1],
+]
+
+
+def attend(inputs):
+    return call(ROOM, list(inputs.values()), empty_outputs(inputs["q_nope"].shape[0], "cuda"))
+
+
+def inputs_with_counts(counts, seed, num_pages=PAGES):
+    """Tokens with so many valid entries each, at the front of their rows."""
+    inputs = random_inputs(len(counts), num_pages, seed, "cuda")
+    for token, count in enumerate(counts):
+        rows = random_rows(num_pages, count, seed + token, "cuda")
+        inputs["sparse_indices"][token, :count] = rows
+    return inputs
+
+
+def assert_matches(results, wanted):
+    (output, lse), (want_output, want_lse) = results, wanted
+    torch.testing.assert_close(
+        output.double().cpu(), want_output.double().cpu(), rtol=OUTPUT_RTOL, atol=OUTPUT_ATOL
+    )
+    torch.testing.assert_close(
+        lse.double().cpu(), want_lse.double().cpu(), rtol=LSE_RTOL, atol=LSE_ATOL
+    )
+
+
+def assert_identical(left, right):
+    for one, other in zip(left, right, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("counts", OFFICIAL_COUNTS, ids=str)
+def test_matches_oracle_and_definition_on_official_counts(counts):
+    inputs = inputs_with_counts(counts, seed=len(counts))
+    results = attend(inputs)
+    assert_matches(results, oracle(**inputs))
+    assert_matches(results, reference(ROOM)(*inputs.values()))
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 2047, 2048])
+def test_counts_around_tile_and_split_borders(count):
+    inputs = inputs_with_counts([count], seed=count)
+    assert_matches(attend(inputs), oracle(**inputs))
+
+
+@pytest.mark.parametrize("num_tokens", [16, 17, 131, 132, 1000])
+def test_many_tokens_with_mixed_and_full_rows(num_tokens):
+    counts = [(37 * token) % 150 for token in range(num_tokens)]
+    counts[0] = counts[num_tokens // 2] = counts[-1] = TOPK
+    inputs = inputs_with_counts(counts, seed=num_tokens)
+    output, lse = attend(inputs)
+    some = [0, 1, 2, 3, num_tokens // 2, num_tokens - 2, num_tokens - 1]
+    few = {name: inputs[name][some] for name in ("q_nope", "q_pe", "sparse_indices")}
+    assert_matches((output[some], lse[some]), oracle(**{**inputs, **few}))
+    empty = torch.tensor([count == 0 for count in counts], device="cuda")
+    assert torch.equal(torch.isneginf(lse).all(dim=1), empty)
+    assert not output[empty].any()
+    assert torch.isfinite(output).all()
+
+
+def test_thousands_of_full_rows():
+    inputs = random_inputs(3000, PAGES, 1, "cuda")
+    inputs["sparse_indices"] = random_rows(PAGES, 3000 * TOPK, 2, "cuda").view(3000, TOPK)
+    output, lse = attend(inputs)
+    some = [0, 1234, 2999]
+    few = {name: inputs[name][some] for name in ("q_nope", "q_pe", "sparse_indices")}
+    assert_matches((output[some], lse[some]), oracle(**{**inputs, **few}))
+    assert torch.isfinite(output).all()
+    assert torch.isfinite(lse).all()
+
+
+@pytest.mark.parametrize("num_tokens", [5, 40, 140])
+def test_padding_may_stand_anywhere(num_tokens):
+    inputs = random_inputs(num_tokens, PAGES, 3, "cuda")
+    some = random_rows(PAGES, 700, 4, "cuda")
+    layouts = torch.full((4, TOPK), -1, dtype=torch.int32, device="cuda")
+    layouts[0, :700] = some
+    layouts[1, 64:764] = some
+    layouts[2, 1:1401:2] = some
+    layouts[3, -700:] = some
+    inputs["sparse_indices"][:4] = layouts
+    for name in ("q_nope", "q_pe"):
+        inputs[name][:4] = inputs[name][0].clone()
+    inputs["sparse_indices"][-1, -1] = LAST_ROW
+    results = attend(inputs)
+    few = {name: inputs[name][:4] for name in ("q_nope", "q_pe", "sparse_indices")}
+    assert_matches([x[:4] for x in results], oracle(**{**inputs, **few}))
+    row = inputs["ckv_cache"].reshape(-1, DIM_CKV)[LAST_ROW]
+    assert torch.equal(results[0][-1], row.expand(HEADS, -1))
+
+
+@pytest.mark.parametrize("num_tokens", [2, 20, 140])
+def test_one_index_2048_times_is_its_row(num_tokens):
+    inputs = random_inputs(num_tokens, PAGES, 5, "cuda")
+    inputs["sparse_indices"].fill_(LAST_ROW)
+    output, lse = attend(inputs)
+    row = inputs["ckv_cache"].reshape(-1, DIM_CKV)[LAST_ROW]
+    assert torch.equal(output, row.expand(num_tokens, HEADS, -1))
+    inputs["sparse_indices"][:, 1:] = -1
+    torch.testing.assert_close(lse, attend(inputs)[1] + 11.0, rtol=LSE_RTOL, atol=LSE_ATOL)
+
+
+@pytest.mark.parametrize("num_tokens", [3, 20, 140])
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_rows_not_chosen_never_leak(num_tokens, bad):
+    pages = 64
+    inputs = random_inputs(num_tokens, pages, 6, "cuda")
+    rows = random_rows(pages, 300, 7, "cuda")
+    rows[100:150] = -1
+    rows[7], rows[8], rows[9] = -5, pages * PAGE_SIZE, 2**31 - 1
+    inputs["sparse_indices"][0, 30:330] = rows
+    inputs["sparse_indices"][2, :20] = rows[:20]
+    unused = torch.ones(pages * PAGE_SIZE, dtype=torch.bool, device="cuda")
+    unused[rows[(rows >= 0) & (rows < pages * PAGE_SIZE)].long()] = False
+    poisoned = dict(inputs)
+    for name in ("ckv_cache", "kpe_cache"):
+        around = torch.full_like(torch.cat([inputs[name]] * 3), bad)  # pages before and behind
+        inside = around[pages : 2 * pages]
+        inside.copy_(inputs[name])
+        inside.reshape(pages * PAGE_SIZE, -1)[unused] = bad
+        inputs[name].reshape(pages * PAGE_SIZE, -1)[unused] = 0.0
+        poisoned[name] = inside
+    assert_identical(attend(poisoned), attend(inputs))
+
+
+@pytest.mark.parametrize("num_tokens", [3, 20, 140])
+def test_chosen_nan_reaches_its_token_only(num_tokens):
+    inputs = inputs_with_counts([200, *[100] * (num_tokens - 1)], seed=8, num_pages=64)
+    rows = inputs["sparse_indices"]
+    rows[rows == 77] = 78
+    before = attend(inputs)
+    rows[0, 150] = 77
+    inputs["ckv_cache"].reshape(-1, DIM_CKV)[77, 3] = NAN
+    output, lse = attend(inputs)
+    assert torch.isnan(output[0]).all()
+    assert torch.isnan(lse[0]).all()
+    assert_identical((output[1:], lse[1:]), (before[0][1:], before[1][1:]))
+
+
+@pytest.mark.parametrize("sm_scale", [-0.3, 0, 1.0, 30.0])
+def test_any_scale(sm_scale):
+    inputs = inputs_with_counts([400, 33], seed=9) | {"sm_scale": sm_scale}
+    (output, lse), (want_output, want_lse) = attend(inputs), oracle(**inputs)
+    # Logits reach thousands at a scale of 30; their error, and that of the weights, grows with it.
+    torch.testing.assert_close(
+        output.double().cpu(), want_output, rtol=OUTPUT_RTOL, atol=OUTPUT_ATOL * (1 + abs(sm_scale))
+    )
+    torch.testing.assert_close(
+        lse.double().cpu(), want_lse, rtol=LSE_RTOL, atol=LSE_ATOL * (1 + 3 * abs(sm_scale))
+    )
+
+
+@pytest.mark.parametrize("counts", [[2048], [33] * 8, [100] * 40, [300] * 140], ids=len)
+def test_repeated_calls_agree_bit_for_bit_whatever_the_scratch_held(counts):
+    inputs = inputs_with_counts(counts, seed=10)
+    first = attend(inputs)
+    for value in (NAN, INF, 1e30):
+        junk = torch.full((64 * 2**20,), value, device="cuda")  # freed: the next empty() finds it
+        del junk
+        assert_identical(attend(inputs), first)
+
+
+def test_two_streams_at_once():
+    jobs = [inputs_with_counts([2048, 100, 700, 5], seed=20 + i) for i in range(4)]
+    wanted = [[x.clone() for x in attend(job)] for job in jobs]
+    streams = [torch.cuda.Stream() for _ in jobs]
+    outputs = [empty_outputs(4, "cuda") for _ in jobs]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for job, output, stream in zip(jobs, outputs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                build(ROOM)(*job.values(), *output)
+    torch.cuda.synchronize()
+    for got, want in zip(outputs, wanted, strict=True):
+        assert_identical(got, want)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 8, 40, 140])
+def test_tensors_that_start_off_a_16_byte_boundary(num_tokens):
+    inputs = inputs_with_counts([150] * num_tokens, seed=11, num_pages=200)
+    aligned = attend(inputs)
+    for name, tensor in list(inputs.items())[:-1]:
+        room = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device="cuda")
+        room[1:] = tensor.flatten()
+        inputs[name] = room[1:].view(tensor.shape)
+    shifted = [
+        torch.empty(x.numel() + 1, dtype=x.dtype, device="cuda")[1:].view(x.shape) for x in aligned
+    ]
+    assert_matches(call(ROOM, list(inputs.values()), shifted), aligned)
+
+
+@pytest.mark.parametrize("counts", [[33, 2048], [50] * 140], ids=len)
+def test_waits_for_its_inputs_on_the_current_stream(counts):
+    inputs = inputs_with_counts(counts, seed=12)
+    late = run_behind_slow_producer(ROOM, list(inputs.values()), empty_outputs(len(counts), "cuda"))
+    assert_identical(late, attend(inputs))
+
+
+@pytest.mark.parametrize("counts", [[33, 2048, 0], [50] * 140], ids=len)
+def test_replays_from_a_graph(counts):
+    inputs = inputs_with_counts(counts, seed=13)
+    outputs = empty_outputs(len(counts), "cuda")
+    assert_identical(replay_captured(ROOM, list(inputs.values()), outputs), attend(inputs))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_runs_on_the_device_of_its_tensors():
+    inputs = inputs_with_counts([33, 700], seed=14, num_pages=100)
+    moved = {n: x.to("cuda:1") if isinstance(x, torch.Tensor) else x for n, x in inputs.items()}
+    outputs = empty_outputs(2, "cuda:1")
+    with torch.cuda.device(0):
+        build(ROOM)(*moved.values(), *outputs)
+    assert_matches(outputs, oracle(**inputs))
+
+
+@pytest.mark.parametrize("num_tokens", [2, 20, 140])
+def test_pool_beyond_2_to_the_31_elements(num_tokens):
+    num_pages = 2**31 // (PAGE_SIZE * DIM_CKV) + 40
+    needed = num_pages * PAGE_SIZE * (DIM_CKV + 64) * 2 * 1.1
+    if torch.cuda.mem_get_info()[0] < needed:
+        pytest.skip(f"needs {needed / 2**30:.0f} GiB of free device memory")
+    small = inputs_with_counts([300] * num_tokens, seed=15, num_pages=64)
+    moved = torch.cat([torch.arange(32), num_pages - 32 + torch.arange(32)]).cuda()
+    large = dict(small)
+    for name in ("ckv_cache", "kpe_cache"):
+        large[name] = small[name].new_empty((num_pages, *small[name].shape[1:]))
+        large[name][moved] = small[name]
+    rows = small["sparse_indices"].long()
+    addresses = moved[rows.clamp(min=0) // PAGE_SIZE] * PAGE_SIZE + rows % PAGE_SIZE
+    large["sparse_indices"] = torch.where(rows < 0, rows, addresses).int()
+    outputs = empty_outputs(num_tokens, "cuda")
+    build(ROOM)(*large.values(), *outputs)  # without the clones of call()
+    assert_identical(outputs, attend(small))

@@ -1,0 +1,641 @@
+"""moe, packed and built as the judge builds it: its kernels at small sizes, runs at full size."""
+
+import dataclasses
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from tests.aot import launches_compile
+from tests.oracles.moe import (
+    EXPERTS,
+    HIDDEN,
+    LOCAL_EXPERTS,
+    TOP_K,
+    Uninitialised,
+    dequantise,
+    fill_expert,
+    oracle,
+    random_codes,
+    random_inputs,
+    route_to,
+    select,
+    weigh,
+    zero_weights,
+)
+from tests.packed import build, call, device, interpreted, poison, raises_naming
+
+# Rounding C to e4m3, root mean square over root mean square: without and with the residual plane.
+# The interpreter truncates, and loses a carry now and then.
+CODE_ERROR, PAIR_ERROR = (0.08, 0.005) if interpreted() else (0.03, 0.001)
+
+# The interpreter's own numpy: exp overflows where a GPU returns inf without a word, and a loop
+# bound is an array of one element.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
+    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
+]
+
+
+def module(name):
+    """A module of the packed room."""
+    package = build("moe")._callable.__module__.rpartition(".")[0]
+    return sys.modules[f"{package}.{name}"]
+
+
+def rms(x):
+    return x.double().pow(2).mean().sqrt().item()
+
+
+def relative_error(got, want):
+    return rms(got.double().cpu() - want.cpu()) / rms(want)
+
+
+# Routing and packing.
+
+
+def routed(logits, bias=None, offset=0, block=None):
+    """Route through the room's launches. Scratch is poisoned, as a recycled allocation may be."""
+    kernel = module("kernel")
+    logits = logits.to(device())
+    bias = torch.zeros(EXPERTS, dtype=torch.bfloat16) if bias is None else bias
+    machine = kernel.find_machine(logits)
+    if block is not None:
+        machine = dataclasses.replace(machine, route_block=block)
+    routing = kernel.Routing.empty(logits.shape[0], logits.device)
+    for tensor in dataclasses.astuple(routing):
+        poison(tensor)
+    launches = kernel.prepare_routing(logits, bias.to(device()), offset, 2.5, routing, machine)
+    for launch in launches:
+        launch()
+    names = ("slot_weight", "slot_row", "row_token", "counts")
+    return {name: getattr(routing, name).cpu() for name in names}
+
+
+def assert_packed(routing, chosen, offset):
+    """Rows sorted by local expert, then token; each slot points at its row or at none."""
+    local = chosen - offset
+    is_local = (local >= 0) & (local < LOCAL_EXPERTS)
+    pairs = sorted((local[t, j], t, j) for t, j in zip(*np.nonzero(is_local), strict=True))
+    counts = np.bincount([e for e, _, _ in pairs], minlength=LOCAL_EXPERTS)
+    assert routing["counts"].tolist() == counts.tolist()
+    assert routing["row_token"][: len(pairs)].tolist() == [t for _, t, _ in pairs]
+    slot_row = np.full(chosen.shape, -1)
+    for row, (_, token, slot) in enumerate(pairs):
+        slot_row[token, slot] = row
+    assert routing["slot_row"].tolist() == slot_row.tolist()
+
+
+def random_logits(seq_len, seed):
+    return torch.randn(seq_len, EXPERTS, generator=torch.Generator().manual_seed(seed)) * 2
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "offset", "block"),
+    [
+        (1, 0, None),
+        (2, 32, None),
+        (15, 224, None),
+        (16, 96, None),
+        (17, 128, 8),
+        (33, 64, 32),
+        (300, 160, None),
+        (9, 17, None),  # the local experts straddle two groups
+        (9, -16, None),  # the first 16 local experts do not exist
+        (9, 240, None),  # nor do the last 16
+        (9, 4096, None),
+        (9, -(2**31), None),
+    ],
+)
+def test_routing_and_packing(seq_len, offset, block):
+    logits = random_logits(seq_len, seed=seq_len)
+    bias = torch.linspace(-0.1, 0.1, EXPERTS).bfloat16()
+    routing = routed(logits, bias, offset, block)
+    chosen = select(logits, bias)
+    assert_packed(routing, chosen, offset)
+    weight = torch.from_numpy(weigh(logits, chosen, 2.5))
+    torch.testing.assert_close(routing["slot_weight"].double(), weight, rtol=1e-5, atol=1e-7)
+
+
+def one_token_per_expert():
+    """32 tokens; token t sends its best slot to local expert t of offset 0, the rest elsewhere."""
+    return route_to([[t, *range(200, 207)] for t in range(32)])
+
+
+EXTREMES = {
+    "all equal": (torch.zeros(5, EXPERTS), torch.zeros(EXPERTS)),
+    "equal groups": (torch.arange(32.0).repeat(3, 8) * 0.1, torch.zeros(EXPERTS)),
+    "plus and minus 200": (random_logits(20, 1).sign() * 200, torch.zeros(EXPERTS)),
+    "all minus 200": (torch.full((3, EXPERTS), -200.0), torch.zeros(EXPERTS)),
+    "minus 200 and a bias": (torch.full((3, EXPERTS), -200.0), torch.arange(256.0).roll(9)),
+    "all plus 200": (torch.full((3, EXPERTS), 200.0), torch.zeros(EXPERTS)),
+    "large bias": (random_logits(20, 2), torch.linspace(-1e4, 1e4, EXPERTS).roll(77)),
+    "negative bias": (random_logits(20, 3), torch.full((EXPERTS,), -1e38)),
+    "one token per expert": (one_token_per_expert(), torch.zeros(EXPERTS)),
+    "all on one local expert": (route_to([[3, *range(40, 47)]] * 40), torch.zeros(EXPERTS)),
+    "all slots local": (route_to([list(range(8, 16))] * 40), torch.zeros(EXPERTS)),
+    "no local expert": (route_to([list(range(100, 108))] * 40), torch.zeros(EXPERTS)),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_extreme_routing(name):
+    logits, bias = EXTREMES[name][0], EXTREMES[name][1].bfloat16()
+    routing = routed(logits, bias)
+    chosen = select(logits, bias)
+    assert_packed(routing, chosen, 0)
+    weight = torch.from_numpy(weigh(logits, chosen, 2.5))
+    torch.testing.assert_close(routing["slot_weight"].double(), weight, rtol=1e-5, atol=1e-7)
+
+
+def test_non_finite_scores_still_choose_eight_experts():
+    logits = random_logits(40, 4)
+    logits[::2, ::3] = float("nan")
+    logits[1::2, ::5] = float("-inf")
+    logits[5:9] = float("nan")
+    logits[9:12] = float("inf")
+    bias = torch.zeros(EXPERTS).bfloat16()
+    bias[3::16] = float("-inf")
+    slots_per_token = torch.zeros(40, dtype=torch.int64)
+    for offset in range(0, EXPERTS, LOCAL_EXPERTS):
+        routing = routed(logits, bias, offset)
+        stop = routing["counts"].cumsum(0)
+        for first, last in zip([0, *stop[:-1].tolist()], stop.tolist(), strict=True):
+            tokens = routing["row_token"][first:last].tolist()
+            assert tokens == sorted(set(tokens))
+            assert set(tokens) <= set(range(40))
+        slots_per_token += (routing["slot_row"] >= 0).sum(1)
+    assert (slots_per_token == TOP_K).all()
+
+
+def test_placement_does_not_depend_on_the_block():
+    logits = random_logits(70, 5)
+    placements = [routed(logits, block=block) for block in (8, 16, 128)]
+    for other in placements[1:]:
+        for name, want in placements[0].items():
+            rows = int(placements[0]["counts"].sum()) if name == "row_token" else None
+            assert torch.equal(other[name][:rows], want[:rows])
+
+
+routing = None  # the packed module of that name, for the kernel below; set by its test
+
+
+@triton.jit
+def list_tiles_kernel(counts_ptr, tiles_ptr, total_ptr, BLOCK_ROWS: tl.constexpr):
+    # Grid: (1,)
+    counts = tl.load(counts_ptr + tl.arange(0, 32))
+    total = routing.num_row_tiles(counts, BLOCK_ROWS)
+    tl.store(total_ptr, total)
+    for tile in range(total):
+        expert, first_row, num_rows = routing.locate_row_tile(tile, counts, BLOCK_ROWS)
+        tl.store(tiles_ptr + tile * 3, expert)
+        tl.store(tiles_ptr + tile * 3 + 1, first_row)
+        tl.store(tiles_ptr + tile * 3 + 2, num_rows)
+
+
+@pytest.mark.parametrize("block_rows", [16, 128])
+def test_work_list(block_rows, monkeypatch):
+    monkeypatch.setitem(globals(), "routing", module("routing"))
+    counts = torch.zeros(LOCAL_EXPERTS, dtype=torch.int32)
+    counts[[0, 2, 3, 7, 30, 31]] = torch.tensor([1, 16, 17, 300, 128, 129], dtype=torch.int32)
+    want, first = [], 0
+    for expert, count in enumerate(counts.tolist()):
+        for row in range(0, count, block_rows):
+            want.append([expert, first + row, min(block_rows, count - row)])
+        first += count
+    tiles = torch.full((len(want) + 1, 3), -7, dtype=torch.int32, device=device())
+    total = torch.empty(1, dtype=torch.int32, device=device())
+    list_tiles_kernel[(1,)](counts.to(device()), tiles, total, BLOCK_ROWS=block_rows)
+    assert total.item() == len(want)
+    assert tiles.tolist() == [*want, [-7, -7, -7]]
+
+
+# The GEMMs at small sizes. Rows of five experts; the others have none.
+
+ROWS = {0: 1, 3: 16, 4: 17, 20: 3, 31: 40}
+NUM_ROWS = sum(ROWS.values())
+CAPACITY = NUM_ROWS + 5
+
+
+def row_counts():
+    counts = torch.zeros(LOCAL_EXPERTS, dtype=torch.int32)
+    for expert, rows in ROWS.items():
+        counts[expert] = rows
+    return counts.to(device())
+
+
+def small_matrix(n, k, seed):
+    """Weights [32,n,k] with signed scales, NaN codes in the experts that were not hit."""
+    generator = torch.Generator().manual_seed(seed)
+    codes = torch.full((LOCAL_EXPERTS, n, k), 0x7F, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    scale = torch.full((LOCAL_EXPERTS, n // 128, k // 128), float("nan"))
+    for expert in ROWS:
+        codes[expert] = random_codes(generator, n, k)
+        scale[expert] = torch.randn(n // 128, k // 128, generator=generator)
+    return codes.to(device()), scale.to(device())
+
+
+def small_rows(num_rows, k, seed):
+    """Rows [num_rows,k] e4m3, their scales [k/128,num_rows] and their values in fp64."""
+    generator = torch.Generator().manual_seed(seed)
+    codes = random_codes(generator, num_rows, k)
+    scale = torch.randn(k // 128, num_rows, generator=generator)
+    values = codes.double() * scale.double().T.repeat_interleave(128, dim=1)
+    return codes.to(device()), scale.to(device()), values
+
+
+def expert_products(values, codes, scale):
+    """fp64 products of packed rows with their expert's weights."""
+    parts = values.split(list(ROWS.values()))
+    return torch.cat(
+        [part @ dequantise(codes[e], scale[e]).T for e, part in zip(ROWS, parts, strict=True)]
+    )
+
+
+def poisoned(*shape, dtype=torch.float32):
+    bits = torch.full(shape, 0x7F, dtype=torch.uint8, device=device())
+    if dtype == torch.float8_e4m3fn:
+        return bits.view(dtype)
+    return torch.full(shape, float("nan"), dtype=dtype, device=device())
+
+
+def untouched(tensor, rows):
+    """Whether `rows` of a poisoned tensor [..., rows, columns] still hold the poison."""
+    return torch.isnan(tensor.float()[..., rows, :]).all()
+
+
+@pytest.mark.parametrize(
+    ("block_n", "block_rows", "splits"), [(64, 16, 2), (128, 32, 1), (256, 64, 4)]
+)
+def test_streaming_gemm_gathers_rows_and_splits_k(block_n, block_rows, splits):
+    n, k = 256, 512
+    codes, scale = small_matrix(n, k, seed=1)
+    x, x_scale, values = small_rows(7, k, seed=2)
+    row_x = torch.arange(CAPACITY, dtype=torch.int32) * 3 % 7
+    partial = poisoned(splits, CAPACITY, n)
+    module("streaming").stream_kernel[(3,)](
+        *(x, x_scale, row_x.to(device()), row_counts(), codes, scale, partial, 7, CAPACITY),
+        N=n,
+        K=k,
+        HAS_RESIDUAL=False,
+        BLOCK_N=block_n,
+        BLOCK_ROWS=block_rows,
+        SPLITS=splits,
+        STAGES=3,
+        PDL=False,
+        num_warps=4,
+    )
+    want = expert_products(values[row_x[:NUM_ROWS]], codes, scale)
+    assert relative_error(partial[:, :NUM_ROWS].sum(0), want) < 2e-3
+    assert untouched(partial, slice(NUM_ROWS, None))
+
+
+def test_streaming_gemm_adds_the_residual_plane():
+    n, k = 128, 256
+    codes, scale = small_matrix(n, k, seed=3)
+    x, x_scale, values = small_rows(CAPACITY, k, seed=4)
+    residual = random_codes(torch.Generator().manual_seed(5), CAPACITY, k).to(device())
+    values += residual.cpu().double() * x_scale.cpu().double().T.repeat_interleave(128, dim=1)
+    product = poisoned(1, CAPACITY, n)
+    module("streaming").stream_kernel[(2,)](
+        *(torch.stack([x, residual]), x_scale, None, row_counts(), codes, scale, product),
+        *(CAPACITY, CAPACITY),
+        N=n,
+        K=k,
+        HAS_RESIDUAL=True,
+        BLOCK_N=64,
+        BLOCK_ROWS=16,
+        SPLITS=1,
+        STAGES=2,
+        PDL=False,
+        num_warps=4,
+    )
+    want = expert_products(values[:NUM_ROWS], codes, scale)
+    assert relative_error(product[0, :NUM_ROWS], want) < 2e-3
+    assert untouched(product, slice(NUM_ROWS, None))
+
+
+def swiglu(up, gate):
+    return torch.nn.functional.silu(gate.double()) * up.double()
+
+
+def decode_rows(codes, scale):
+    """Values of codes [R,n] with scales [n/128,R], fp64."""
+    return codes.cpu().double() * scale.cpu().double().T.repeat_interleave(128, dim=1)
+
+
+@pytest.mark.parametrize("magnitude", [1e-17, 1.0, 60.0, 1e15])
+def test_activation_keeps_eight_bits_at_any_magnitude(magnitude):
+    width, splits = 256, 2
+    generator = torch.Generator().manual_seed(6)
+    partial = poisoned(splits, CAPACITY, 2 * width)
+    partial[:, :NUM_ROWS] = torch.randn(splits, NUM_ROWS, 2 * width, generator=generator).to(
+        device()
+    )
+    partial *= magnitude
+    partial[:, 5] = 0.0
+    codes = poisoned(2, CAPACITY, width, dtype=torch.float8_e4m3fn)
+    scale = poisoned(width // 128, CAPACITY)
+    module("streaming").activate_kernel[(triton.cdiv(CAPACITY, 16), width // 128)](
+        *(partial, row_counts(), codes, scale, CAPACITY),
+        WIDTH=width,
+        BLOCK_ROWS=16,
+        SPLITS=splits,
+        PDL=False,
+    )
+    up, gate = partial[:, :NUM_ROWS].cpu().sum(0).split(width, dim=1)
+    want = swiglu(up, gate)
+    got = decode_rows(codes[0], scale) + decode_rows(codes[1], scale)
+    assert relative_error(got[:NUM_ROWS], want) < PAIR_ERROR
+    assert (got[5] == 0).all()
+    assert untouched(codes, slice(NUM_ROWS, None))
+    assert torch.isnan(scale[:, NUM_ROWS:]).all()
+
+
+def test_activation_of_saturated_gates_and_subnormal_results():
+    partial = torch.zeros(1, 4, 256)
+    partial[0, 0] = torch.linspace(-300, 300, 256).roll(128)  # gates from -300 to 300
+    partial[0, 1] = 1e-20  # products below the smallest normal number
+    partial[0, 2, 128:] = -1e30  # silu underflows to -0
+    partial[0, 3] = 1e15
+    counts = torch.zeros(LOCAL_EXPERTS, dtype=torch.int32)
+    counts[9] = 4
+    codes = poisoned(2, 4, 128, dtype=torch.float8_e4m3fn)
+    scale = poisoned(1, 4)
+    module("streaming").activate_kernel[(1, 1)](
+        *(partial.to(device()), counts.to(device()), codes, scale, 4),
+        WIDTH=128,
+        BLOCK_ROWS=16,
+        SPLITS=1,
+        PDL=False,
+    )
+    got = decode_rows(codes[0], scale) + decode_rows(codes[1], scale)
+    up, gate = partial[0].split(128, dim=1)
+    want = swiglu(up, gate)
+    assert torch.isfinite(got).all()
+    assert ((got - want).abs() <= want.abs().amax(1, keepdim=True) * 2.0**-5 + 1e-37).all()
+
+
+@pytest.mark.parametrize(("block_rows", "group"), [(16, 2), (64, 8)])
+def test_tiled_gate_up_gemm(block_rows, group):
+    width, k = 256, 256
+    codes, scale = small_matrix(2 * width, k, seed=7)
+    x, x_scale, values = small_rows(7, k, seed=8)
+    row_token = torch.arange(CAPACITY, dtype=torch.int32) * 5 % 7
+    c = poisoned(CAPACITY, width, dtype=torch.float8_e4m3fn)
+    c_scale = poisoned(width // 128, CAPACITY)
+    module("tiled").gate_up_kernel[(3,)](
+        *(x, x_scale, row_token.to(device()), row_counts(), codes, scale, c, c_scale, 7, CAPACITY),
+        WIDTH=width,
+        K=k,
+        BLOCK_ROWS=block_rows,
+        GROUP=group,
+        STAGES=3,
+        PDL=False,
+        num_warps=4,
+    )
+    up, gate = expert_products(values[row_token[:NUM_ROWS]], codes, scale).split(width, dim=1)
+    want = swiglu(up, gate)
+    assert relative_error(decode_rows(c, c_scale)[:NUM_ROWS], want) < CODE_ERROR
+    assert untouched(c, slice(NUM_ROWS, None))
+    assert torch.isnan(c_scale[:, NUM_ROWS:]).all()
+
+
+@pytest.mark.parametrize(("block_rows", "group"), [(16, 3), (64, 1)])
+def test_tiled_down_gemm(block_rows, group):
+    n, k = 512, 256
+    codes, scale = small_matrix(n, k, seed=9)
+    c, c_scale, values = small_rows(CAPACITY, k, seed=10)
+    out = poisoned(CAPACITY, n, dtype=torch.bfloat16)
+    module("tiled").down_kernel[(3,)](
+        *(c, c_scale, row_counts(), codes, scale, out, CAPACITY),
+        N=n,
+        K=k,
+        BLOCK_ROWS=block_rows,
+        GROUP=group,
+        STAGES=3,
+        PDL=False,
+        num_warps=4,
+    )
+    want = expert_products(values[:NUM_ROWS], codes, scale)
+    assert relative_error(out[:NUM_ROWS], want) < 2.0**-7
+    assert untouched(out, slice(NUM_ROWS, None))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_combine_weighs_local_slots_and_writes_zeros_elsewhere(dtype):
+    generator = torch.Generator().manual_seed(11)
+    seq_len, width = 5, 256
+    expert_out = poisoned(seq_len * TOP_K, width, dtype=dtype)  # rows of no slot stay NaN
+    slot_row = torch.full((seq_len, TOP_K), -1, dtype=torch.int32)
+    slot_row[0] = torch.arange(8).flip(0)
+    slot_row[1, 3], slot_row[3, 7], slot_row[3, 0] = 9, 11, 8
+    rows = slot_row[slot_row >= 0].long()
+    expert_out[rows] = torch.randn(len(rows), width, generator=generator).to(expert_out)
+    weight = torch.rand(seq_len, TOP_K, generator=generator)
+    output = poisoned(seq_len, width, dtype=torch.bfloat16)
+    module("kernel").combine_kernel[(2, 2)](
+        *(expert_out, slot_row.to(device()), weight.to(device()), output, seq_len),
+        WIDTH=width,
+        SLOTS=TOP_K,
+        BLOCK_TOKENS=4,
+        BLOCK=128,
+        PDL=False,
+    )
+    parts = expert_out.cpu().double()[slot_row.clamp(min=0).long()]
+    want = (parts.nan_to_num() * (weight * (slot_row >= 0)).double()[:, :, None]).sum(1)
+    torch.testing.assert_close(output.cpu().double(), want, rtol=2.0**-7, atol=1e-5)
+    assert (output[[2, 4]] == 0).all()
+
+
+# Whole calls.
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """Full-size weights; only local expert 5 is not zero."""
+    weights = zero_weights()
+    fill_expert(weights, 5, torch.Generator().manual_seed(12))
+    return {name: tensor.to(device()) for name, tensor in weights.items()}
+
+
+def empty_output(seq_len):
+    return torch.empty(seq_len, HIDDEN, dtype=torch.bfloat16, device=device())
+
+
+def assert_matches(output, want, limit):
+    assert torch.isfinite(output).all()
+    for got, row in zip(output.double().cpu(), want, strict=True):
+        assert relative_error(got, row) < limit if row.any() else (got == 0).all()
+
+
+ON_EXPERT_5 = [101, *range(7)]  # offset 96
+ELSEWHERE = list(range(128, 136))
+
+
+def test_no_tokens(weights):
+    inputs = random_inputs(torch.empty(0, EXPERTS), weights, 32, seed=13, device=device())
+    build("moe")(*inputs.values(), empty_output(0))
+
+
+@pytest.mark.parametrize("seq_len", [1, 130, 1600])
+def test_no_local_expert_gives_exact_zeros(weights, seq_len):
+    logits = route_to([ELSEWHERE] * seq_len)
+    inputs = random_inputs(logits, weights, 96, seed=14, device=device())
+    output = poison(empty_output(seq_len))
+    build("moe")(*inputs.values(), output)
+    assert (output == 0).all()
+
+
+@pytest.mark.slow
+def test_streaming_route_matches_oracle(weights):
+    logits = route_to([ON_EXPERT_5, ELSEWHERE, [6, *ON_EXPERT_5[:1], *range(224, 230)]])
+    inputs = random_inputs(logits, weights, 96, seed=15, device=device())
+    inputs["hidden_states_scale"][:, 2] *= 1e-3
+    assert module("kernel").choose(3).route == "streaming"
+    (output,) = call("moe", list(inputs.values()), (empty_output(3),))
+    assert_matches(output, *oracle(**inputs), 3 * PAIR_ERROR)
+
+
+@pytest.mark.slow
+def test_tiled_route_matches_oracle(weights):
+    """A length of the tiled route, of which two tokens are local: the rest costs no GEMM."""
+    seq_len = 1600
+    choices = [ELSEWHERE] * seq_len
+    choices[7] = choices[1599] = ON_EXPERT_5
+    inputs = random_inputs(route_to(choices), weights, 96, seed=16, device=device())
+    assert module("kernel").choose(seq_len).route == "tiled"
+    (output,) = call("moe", list(inputs.values()), (empty_output(seq_len),))
+    assert_matches(output, *oracle(**inputs), 3 * CODE_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda x: {"routing_logits": None}, TypeError, ("routing_logits:", "NoneType")),
+        (lambda x: {"routing_logits": x["routing_logits"][:, :255]}, ValueError, ("[*, 256]",)),
+        (lambda x: {"routing_bias": x["routing_bias"].float()}, TypeError, ("routing_bias:",)),
+        (lambda x: {"hidden_states": x["hidden_states"].float()}, TypeError, ("float8_e4m3fn",)),
+        (
+            lambda x: {"hidden_states": x["hidden_states"][:1]},
+            ValueError,
+            ("hidden_states:", "[2, 7168]", "[1, 7168]"),
+        ),
+        (
+            lambda x: {"hidden_states_scale": x["hidden_states_scale"].T},
+            ValueError,
+            ("hidden_states_scale:", "[56, 2]", "[2, 56]"),
+        ),
+        (
+            lambda x: {"gemm1_weights": x["gemm1_weights"].mT},
+            ValueError,
+            ("gemm1_weights:", "[32, 4096, 7168]"),
+        ),
+        (
+            lambda x: {"gemm1_weights_scale": x["gemm1_weights_scale"][:, :16]},
+            ValueError,
+            ("gemm1_weights_scale:", "[32, 32, 56]"),
+        ),
+        (
+            lambda x: {"gemm2_weights": x["gemm2_weights"].view(torch.uint8)},
+            TypeError,
+            ("gemm2_weights:", "uint8"),
+        ),
+        (
+            lambda x: {"gemm2_weights_scale": x["gemm2_weights_scale"].to("meta")},
+            ValueError,
+            ("gemm2_weights_scale:", "meta"),
+        ),
+        (lambda x: {"local_expert_offset": 32.0}, TypeError, ("local_expert_offset:", "float")),
+        (lambda x: {"routed_scaling_factor": "2"}, TypeError, ("routed_scaling_factor:", "str")),
+    ],
+)
+def test_bad_input_names_the_argument(weights, change, error, words):
+    inputs = random_inputs(random_logits(2, 6), weights, 32, seed=17, device=device())
+    with raises_naming(error, *words):
+        build("moe")(*(inputs | change(inputs)).values(), empty_output(2))
+
+
+def test_bad_output_names_the_argument(weights):
+    inputs = random_inputs(random_logits(2, 6), weights, 32, seed=18, device=device())
+    room = build("moe")
+    with raises_naming(TypeError, "output:", "bfloat16"):
+        room(*inputs.values(), empty_output(2).float())
+    with raises_naming(ValueError, "output:", "[2, 7168]"):
+        room(*inputs.values(), empty_output(3))
+    bytes_of_x = torch.zeros(4 * HIDDEN, dtype=torch.uint8, device=device())
+    inputs["hidden_states"] = bytes_of_x[: 2 * HIDDEN].view(torch.float8_e4m3fn).view(2, HIDDEN)
+    with raises_naming(ValueError, "output:", "overlap with hidden_states"):
+        room(*inputs.values(), bytes_of_x.view(torch.bfloat16).view(2, HIDDEN))
+
+
+# The choice of launches, and their compilation without a GPU.
+
+
+def test_choice_covers_every_length_and_fits_in_shared_memory():
+    kernel = module("kernel")
+    limits = [limit for limit, _ in kernel.LAUNCHES]
+    assert limits == sorted(set(limits)) and limits[-1] == math.inf
+    for shared_bytes in (99 * 1024, 227 * 1024):
+        for seq_len in (1, *limits[:-1], *(limit + 1 for limit in limits[:-1]), 10**6):
+            launch = kernel.choose(seq_len, shared_bytes=shared_bytes)
+            resident = launch.stages * launch.stage_bytes * launch.programs_per_sm
+            assert launch.stages >= 2
+            assert launch.programs_per_sm >= 1
+            assert resident <= shared_bytes
+    assert all(kernel.choose(limit) == kernel.choose(limit) for limit in limits[:-1])
+
+
+def compiled_launches(seq_len, capability):
+    shapes = zero_weights("meta")
+    fp8 = torch.empty(seq_len, HIDDEN, dtype=torch.float8_e4m3fn)
+    arguments = [
+        torch.empty(seq_len, EXPERTS),
+        torch.empty(EXPERTS, dtype=torch.bfloat16),
+        fp8,
+        torch.empty(HIDDEN // 128, seq_len),
+        *(Uninitialised(tensor) for tensor in shapes.values()),
+        32,
+        2.5,
+        torch.empty(seq_len, HIDDEN, dtype=torch.bfloat16),
+    ]
+    return launches_compile("moe", arguments, capability)
+
+
+STREAMING = ["stream_kernel", "activate_kernel", "stream_kernel", "combine_kernel"]
+TILED = ["gate_up_kernel", "down_kernel", "combine_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "capability", "names"),
+    [
+        (16, 90, ["route_and_pack_kernel", *STREAMING]),
+        *(
+            pytest.param(seq_len, capability, names, marks=pytest.mark.slow)
+            for seq_len, capability, names in (
+                (1, 90, ["route_and_pack_kernel", *STREAMING]),
+                (80, 90, ["route_kernel", "pack_kernel", *STREAMING]),
+                (512, 90, ["route_kernel", "pack_kernel", *STREAMING]),
+                (901, 90, ["route_kernel", "pack_kernel", *STREAMING]),
+                (4096, 90, ["route_kernel", "pack_kernel", *TILED]),
+                (14107, 90, ["route_kernel", "pack_kernel", *TILED]),
+                (1, 100, ["route_and_pack_kernel", *STREAMING]),
+                (80, 100, ["route_kernel", "pack_kernel", *STREAMING]),
+                (512, 100, ["route_kernel", "pack_kernel", *STREAMING]),
+                (901, 100, ["route_kernel", "pack_kernel", *STREAMING]),
+                (4096, 100, ["route_kernel", "pack_kernel", *TILED]),
+                (14107, 100, ["route_kernel", "pack_kernel", *TILED]),
+            )
+        ),
+    ],
+)
+def test_compiles_ahead_of_time(seq_len, capability, names):
+    launches = compiled_launches(seq_len, capability)
+    assert [launch["name"] for launch in launches] == names
+    for launch in launches:
+        assert launch["shared_bytes"] <= 227 * 1024
+        assert launch["global_scratch_bytes"] == 0
