@@ -108,15 +108,16 @@ def fetch_command(directory: Path) -> None:
 
 @dataset.command("export")
 @click.argument("directory", type=_FOLDER)
+@_workloads_option
 @_dataset_option
-def export_command(directory: Path, override: Path | None) -> None:
+def export_command(directory: Path, spec: str, override: Path | None) -> None:
     """Write definitions, workloads, packed solutions and blobs in the official layout."""
     from harness.dataset.progress import show_progress
 
     workspace = load_workspace()
     root = sets.locate(workspace, override)
     with show_progress() as progress:
-        report = sets.export(workspace, root, directory, progress=progress)
+        report = sets.export(workspace, root, directory, spec, progress)
     click.echo(
         f"{report.directory}: {report.definitions} definitions, {report.workloads} workloads, "
         f"{report.solutions} solutions, {report.blobs} blobs, {report.size_bytes / 1e6:.1f} MB"

@@ -74,6 +74,23 @@ def test_arguments_that_are_no_tensors_are_named():
     with pytest.raises(TypeError, match="{first}"):
         build(ROOM)(*[object()] * {count})
 '''
+_README = """\
+# {room}
+
+Definition `{definition}`.
+
+{description}
+
+Depth: `docs/kernels/{room}.md`.
+
+## Routes
+
+| route | files | runs on |
+|---|---|---|
+| portable | `kernel.py` | nothing yet: the entry checks its arguments and raises |
+
+## Limits
+"""
 _PAGE = """\
 # {room} in depth
 
@@ -102,6 +119,7 @@ def skeleton(workspace: Workspace, room: str, definition_path: Path) -> dict[Pat
     names = {
         "room": room,
         "definition": definition.name,
+        "description": textwrap.fill(definition.description, LINE_LENGTH),
         "author": workspace.author,
         "first": definition.tensors[0],
         "count": len(definition.arguments),
@@ -110,6 +128,7 @@ def skeleton(workspace: Workspace, room: str, definition_path: Path) -> dict[Pat
     return {
         root / "solutions" / room / "config.toml": _SOLUTION.format(**names),
         root / "solutions" / room / "kernel.py": definition.kernel(room),
+        root / "solutions" / room / "README.md": _README.format(**names),
         root / "tests" / "unit" / f"test_{room}.py": _TEST.format(**names),
         root / "docs" / "kernels" / f"{room}.md": _PAGE.format(**names),
     }

@@ -16,7 +16,7 @@ from harness.errors import ExitCode, HarnessError, UsageError
 @click.argument("room")
 @click.option("--definition", required=True, metavar="NAME", help="The definition it answers.")
 def new(room: str, definition: str) -> int:
-    """Start ROOM: config.toml, a kernel.py that checks its arguments, a test and a page.
+    """Start ROOM: config.toml, README.md, a kernel.py that checks its arguments, a test, a page.
 
     The definition must lie in definitions/. The kernel itself is yours to write: until then the
     entry checks its arguments and raises an error that says so.

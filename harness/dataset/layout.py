@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from harness.config import Room, Workspace
 from harness.dataset.blobs import expected_tensors
 from harness.dataset.generation import Progress, ensure_blobs
 from harness.dataset.manifest import read_manifest, write_manifest
+from harness.dataset.selection import select_rooms
 from harness.dataset.workloads import WorkloadRow, read_definition, read_workloads
 from harness.errors import DatasetError, UsageError
 
@@ -45,9 +46,11 @@ def _workload_line(room: Room, row: WorkloadRow) -> str:
     return json.dumps({"definition": room.definition, "workload": workload}) + "\n"
 
 
-def _export_room(source: Path, target: Path, room: Room) -> tuple[int, int]:
+def _export_room(
+    source: Path, target: Path, room: Room, rows: Sequence[WorkloadRow]
+) -> tuple[int, int]:
     """Definition, workloads and blobs of one room. Returns the numbers of workloads and blobs."""
-    definition, rows = read_definition(source, room), read_workloads(source, room)
+    definition = read_definition(source, room)
     place = f"{room.op_type}/{room.definition}"
     _write(target / f"definitions/{place}.json", json.dumps(definition, indent=2) + "\n")
     lines = "".join(_workload_line(room, row) for row in rows)
@@ -80,11 +83,12 @@ def export(
     workspace: Workspace,
     source: Path,
     directory: Path,
-    rooms: Mapping[str, Room] | None = None,
+    workloads: str | Iterable[str] = "all",
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Write definitions/, workloads/, solutions/ and blob/ of the rooms into a new folder.
+    """Write definitions/, workloads/, solutions/ and blob/ of all rooms into a new folder.
 
+    workloads: which of them, as `select_rooms` takes it; rooms without any are left out.
     source: the data set that definitions, workloads and blobs come from; blobs that a checkout
     lacks are made first. Solutions are packed anew. The folder appears whole or not at all.
     The checkout's manifest travels along, so that the export counts as the same content.
@@ -92,19 +96,21 @@ def export(
     exported.
     """
     directory = _check_target(directory)
-    rooms = workspace.rooms if rooms is None else rooms
+    every = {name: read_workloads(source, room) for name, room in workspace.rooms.items()}
+    chosen = select_rooms(every, workspace.rooms, workloads)
+    rooms = {name: workspace.rooms[name] for name in chosen}
     # What can fail for want of a file fails first, before gigabytes are made and copied.
     solutions = {name: packing.pack(workspace, name) for name in rooms}
-    for room in rooms.values():
-        ensure_blobs(source, room, read_workloads(source, room), progress)
+    for name, room in rooms.items():
+        ensure_blobs(source, room, chosen[name], progress)
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
     try:
-        workloads = blobs = 0
+        num_workloads = blobs = 0
         for name, room in rooms.items():
-            room_workloads, room_blobs = _export_room(source, partial, room)
+            room_workloads, room_blobs = _export_room(source, partial, room, chosen[name])
             _export_solution(partial, room, solutions[name])
-            workloads, blobs = workloads + room_workloads, blobs + room_blobs
+            num_workloads, blobs = num_workloads + room_workloads, blobs + room_blobs
         manifest = read_manifest(source)
         if manifest is not None:
             exported = {path: sha for path, sha in manifest.items() if (partial / path).exists()}
@@ -119,4 +125,6 @@ def export(
         if isinstance(error, OSError):
             raise DatasetError(f"{directory}: cannot be written: {error}") from error
         raise
-    return ExportReport(directory, len(rooms), workloads, len(rooms), blobs, size_bytes)
+    return ExportReport(
+        directory, len(rooms), num_workloads, len(rooms), blobs, size_bytes
+    )

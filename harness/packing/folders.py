@@ -110,6 +110,8 @@ def _list_sources(root: Path, folder: Path, companions: tuple[str, ...]) -> tupl
                     f"{label}/: expected files only; sources land flat, so no folder can travel. "
                     f"Move its files up"
                 )
+            if not entry.is_file():
+                raise PackingError(f"{label}: expected a regular file; remove it")
             if entry.name in companions or _PARTIAL.match(entry.name):
                 continue
             _check_name(entry.name, label, companions)
@@ -137,7 +139,10 @@ def read_source(path: Path, label: str) -> str:
     Raises PackingError for what the schema refuses (an empty file) and for what official tools
     would alter or stumble on: other encodings, carriage returns, a byte order mark, NUL.
     """
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise PackingError(f"{label}: cannot be read: {error.strerror}") from error
     if not data:
         raise PackingError(f"{label}: empty; the official schema refuses empty sources. Remove it")
     if data.startswith(b"\xef\xbb\xbf"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 
 from harness.errors import PackingError
@@ -25,7 +26,9 @@ _OWN_SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
 def parse(source: Source) -> ast.Module:
     """The syntax tree. Raises PackingError with file and line."""
     try:
-        return ast.parse(source.text)
+        with warnings.catch_warnings():  # of the compiler, about the solution's style
+            warnings.simplefilter("ignore")
+            return ast.parse(source.text)
     except SyntaxError as error:
         raise PackingError(f"{source.label}:{error.lineno or 1}: {error.msg}") from error
 

@@ -37,6 +37,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
+from .prepared_launch import prepare
 
 NUM_HEADS = 64
 HEAD_DIM = 128
@@ -70,30 +71,30 @@ def clamp_lengths(lengths, max_num_pages, PAGE: tl.constexpr):
 
 
 @triton.jit
-def score_page(
+def score_tokens(
     q_ptr,  # of the sequence
     cache_ptr,
     scales_ptr,
     weights_ptr,  # of the sequence
-    page,  # int64
-    live,  # [PAGE] whether the slot holds a token of the sequence
+    pages,  # [TOKENS] int64
+    slots,  # [TOKENS] in the page
+    live,  # [TOKENS] whether there is such a token
     H: tl.constexpr,
     D: tl.constexpr,
     PAGE: tl.constexpr,
     OPERAND: tl.constexpr,
 ):
-    """Scores of the tokens of a page, [PAGE] fp32. Slots that are not live are not read."""
-    slots = tl.arange(0, PAGE)
+    """Scores, [TOKENS] fp32. Tokens that are not live are not read."""
     heads = tl.arange(0, H)
     offs_d = tl.arange(0, D)
-    page_words = page * (PAGE * (D // 4 + 1))  # of 4 bytes
-    offs_k = page_words * 4 + slots[None, :] * D + offs_d[:, None]
+    page_words = pages * (PAGE * (D // 4 + 1))  # of 4 bytes
+    offs_k = page_words * 4 + slots * D
     # The keys last: the compiler moves them on as soon as they are loaded, behind a barrier that no
     # other load crosses.
     q = tl.load(q_ptr + heads[:, None] * D + offs_d[None, :])
     w = tl.load(weights_ptr + heads)
     s = tl.load(scales_ptr + page_words + PAGE * D // 4 + slots, mask=live, other=0.0)
-    k = tl.load(cache_ptr + offs_k, mask=live[None, :], other=0)
+    k = tl.load(cache_ptr + offs_k[None, :] + offs_d[:, None], mask=live[None, :], other=0)
     k = k.to(tl.float8e4nv, bitcast=True).to(OPERAND)
     products = tl.dot(tl.trans(k), tl.trans(q.to(OPERAND)), input_precision="ieee")
     positive = tl.maximum(products * s[:, None], 0.0, propagate_nan=tl.PropagateNan.ALL)
@@ -118,48 +119,57 @@ def score_kernel(
     PAGE: tl.constexpr,
     K: tl.constexpr,
     ROWS: tl.constexpr,
+    SPAN: tl.constexpr,  # pages of a step
     OPERAND: tl.constexpr,
     PDL: tl.constexpr,
 ):
     # Grid: (ceil(B / ROWS) * workers,)
     if PDL:
         gdc_launch_dependents()
+    TOKENS: tl.constexpr = SPAN * PAGE
     worker = tl.program_id(0) % workers
     first_row = tl.program_id(0) // workers * ROWS
     lanes = tl.arange(0, ROWS)
+    columns = tl.arange(0, SPAN)
     rows = (first_row + lanes).to(tl.int64)
     in_batch = rows < batch_size
     lengths = tl.load(seq_lens_ptr + rows, mask=in_batch, other=0)
-    # If one sequence of the group is long, this worker's first page is column `worker` of its block
-    # table: fetched for all sequences while the lengths are, it saves a round trip.
-    column_worker = tl.load(
-        block_table_ptr + rows * max_num_pages + worker,
-        mask=in_batch & (worker < max_num_pages),
+    # If one sequence of the group is long, this worker's first step is number `worker` of that
+    # sequence: its pages, fetched for all sequences while the lengths are, save a round trip.
+    first_columns = worker * SPAN + columns
+    first_pages = tl.load(
+        block_table_ptr + rows[:, None] * max_num_pages + first_columns[None, :],
+        mask=in_batch[:, None] & (first_columns < max_num_pages)[None, :],
         other=0,
     )
     lengths = clamp_lengths(lengths, max_num_pages, PAGE)
-    counts = tl.where(lengths > K, (lengths + PAGE - 1) // PAGE, 0)
+    counts = tl.where(lengths > K, (lengths + TOKENS - 1) // TOKENS, 0)
     stops = tl.cumsum(counts, axis=0)
     total = tl.sum(counts)
-    for item in tl.range(worker, total, workers, num_stages=1):
-        is_row = (item < stops) & (item >= stops - counts)
+    for step in tl.range(worker, total, workers, num_stages=1):
+        is_row = (step < stops) & (step >= stops - counts)
         lane = tl.sum(tl.where(is_row, lanes, 0))
-        column = item - tl.sum(tl.where(is_row, stops - counts, 0))
+        block = step - tl.sum(tl.where(is_row, stops - counts, 0))
         length = tl.sum(tl.where(is_row, lengths, 0))
         row = (first_row + lane).to(tl.int64)
-        if column == worker:
-            page = tl.sum(tl.where(is_row, column_worker, 0))
+        if block == worker:
+            pages = tl.sum(tl.where(is_row[:, None], first_pages, 0), axis=0)
         else:
-            page = tl.load(block_table_ptr + row * max_num_pages + column)
-        tokens = column * PAGE + tl.arange(0, PAGE)
+            here = block * SPAN + columns
+            table_ptr = block_table_ptr + row * max_num_pages
+            pages = tl.load(table_ptr + here, mask=here < max_num_pages, other=0)
+        pages = tl.reshape(tl.broadcast_to(pages[:, None], (SPAN, PAGE)), (TOKENS,))
+        offs = tl.arange(0, TOKENS)
+        tokens = block * TOKENS + offs
         live = tokens < length
-        score = score_page(
+        score = score_tokens(
             q_ptr + row * (H * D),
             cache_ptr,
             scales_ptr,
             weights_ptr + row * H,
-            page.to(tl.int64),
-            live & (page >= 0) & (page < num_pages),
+            pages.to(tl.int64),
+            offs % PAGE,
+            live & (pages >= 0) & (pages < num_pages),
             H,
             D,
             PAGE,
@@ -436,7 +446,9 @@ SELECTIONS = (
 # Scoring CTAs: all resident at once on a device with 100 SMs or more.
 RESIDENT_WORKERS = 512
 LEAST_WORKERS = 32  # of a group, when there are many groups
-INTERPRETER_WORKERS = 2  # programs run one after another there
+# The interpreter's cost is per operation, not per element.
+INTERPRETER_WORKERS = 2
+INTERPRETER_SPAN = 8
 
 
 def choose(batch_size, max_num_pages, *, interpreted=False):
@@ -449,6 +461,21 @@ def choose(batch_size, max_num_pages, *, interpreted=False):
     groups = -(-batch_size // ROWS)
     pages = min(batch_size, ROWS) * max_num_pages
     return min(pages, max(most // groups, min(most, LEAST_WORKERS))), select
+
+
+def is_interpreted():
+    """True where Triton's interpreter runs the kernels: fp32 products, no device features."""
+    return not isinstance(score_kernel, triton.JITFunction)
+
+
+def has_programmatic_launch(tensor):
+    """True where a kernel can be launched before the one in front of it has ended (sm_90 on).
+
+    CPU tensors outside the interpreter stand for an ahead-of-time compilation for such a device.
+    """
+    if is_interpreted():
+        return False
+    return not tensor.is_cuda or torch.cuda.get_device_capability(tensor.device) >= (9, 0)
 
 
 def check(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_indices):
@@ -489,17 +516,21 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
     )
     if batch_size == 0:
         return
-    interpreted = not isinstance(score_kernel, triton.JITFunction)
+    interpreted = is_interpreted()
     workers, select = choose(batch_size, max_num_pages, interpreted=interpreted)
     threads = 32 * select["num_warps"]
+    sizes = {"PAGE": PAGE_SIZE, "K": TOPK}
+    sizes["PDL"] = workers > 0 and has_programmatic_launch(q_index_fp8)
     keys = candidates = None
-    is_dependent = workers > 0 and not interpreted and has_dependent_launch(q_index_fp8)
+    launches = []
     with torch.cuda.device_of(q_index_fp8):
         if workers:
             keys = seq_lens.new_empty((batch_size, max_num_pages * PAGE_SIZE))
             if not select["FITS"]:
                 candidates = seq_lens.new_empty((batch_size, 2, select["EACH"] * threads))
-            score_kernel[(-(-batch_size // ROWS) * workers,)](
+            score = prepare(
+                score_kernel,
+                (-(-batch_size // ROWS) * workers,),
                 q_index_fp8,
                 k_index_cache_fp8,
                 k_index_cache_fp8.view(torch.float32),
@@ -513,29 +544,17 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
                 workers,
                 H=NUM_HEADS,
                 D=HEAD_DIM,
-                PAGE=PAGE_SIZE,
-                K=TOPK,
                 ROWS=ROWS,
+                SPAN=INTERPRETER_SPAN if interpreted else 1,
                 OPERAND=tl.float32 if interpreted else tl.float16,
-                PDL=is_dependent,
                 num_warps=4,
+                **sizes,
             )
-        select_kernel[(batch_size,)](
-            seq_lens,
-            block_table,
-            keys,
-            candidates,
-            topk_indices,
-            max_num_pages,
-            PAGE=PAGE_SIZE,
-            K=TOPK,
-            THREADS=threads,
-            PDL=is_dependent,
-            launch_pdl=is_dependent,
-            **select,
-        )
-
-
-def has_dependent_launch(tensor):
-    """Programmatic dependent launch needs Hopper; without a device, compile as for one."""
-    return not tensor.is_cuda or torch.cuda.get_device_capability(tensor.device)[0] >= 9
+            launches.append(score)
+        arguments = (seq_lens, block_table, keys, candidates, topk_indices, max_num_pages)
+        options = {"THREADS": threads, **select, **sizes}
+        if sizes["PDL"]:
+            options["launch_pdl"] = True
+        launches.append(prepare(select_kernel, (batch_size,), *arguments, **options))
+        for start in launches:
+            start()

@@ -440,7 +440,7 @@ SCAN_LAUNCHES = (
     (math.inf, {"BLOCK_V": 64, "num_warps": 4, "num_stages": 1}),
 )
 # The interpreter's cost is per CTA, not per element.
-INTERPRETER_BLOCK_V = 64
+INTERPRETER_BLOCK_V = HEAD_SIZE
 
 
 def choose(total_seq_len, num_seqs, *, interpreted=False):

@@ -4,7 +4,7 @@
     columns, scale = amax / 448: the scaled values fill the format, without saturating.
 
 A second plane of codes, where asked for, holds what the first one's rounding left: e4m3 rounds
-with a relative error of 2^-4, the sum of both with 2^-8 (as bf16), down to amax / 2^19.
+with a relative error of 2^-4, the sum of both with 2^-8 (as bf16), or at most amax / 2^19.
 """
 
 import triton
@@ -32,7 +32,8 @@ def round_to_e4m3(x):
     """x fp32 rounded, to nearest even, to the 4 significant bits of a normal e4m3 number.
 
     On the bits, because Triton 3.6 computes x - x.to(e4m3).to(fp32) wrongly on sm_90 (measured on
-    an H200: rows of unrelated values). Below 2^-6 an e4m3 number holds fewer bits than this.
+    an H200: rows of unrelated values), and its interpreter truncates. The cast that follows is then
+    exact, but below 2^-6, where e4m3 numbers hold fewer bits and the cast rounds once more.
     """
     bits = x.to(tl.int32, bitcast=True)
     bits = (bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000

@@ -110,27 +110,27 @@ def activate_kernel(
     SPLITS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    # Grid: (cdiv(capacity, BLOCK_ROWS), WIDTH / 128)
+    # Grid: (cdiv(capacity, BLOCK_ROWS), WIDTH / 128); most programs find no rows
     enter_chain(PDL)
     num_rows = tl.sum(tl.load(counts_ptr + tl.arange(0, NUM_LOCAL_EXPERTS)), axis=0)
-    rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    is_row = rows < num_rows
-    mask = is_row[:, None]
-    columns = tl.program_id(1) * SCALE_BLOCK + tl.arange(0, SCALE_BLOCK)
-    up = tl.zeros([BLOCK_ROWS, SCALE_BLOCK], tl.float32)
-    gate = tl.zeros([BLOCK_ROWS, SCALE_BLOCK], tl.float32)
-    for split in tl.static_range(SPLITS):
-        split_rows = rows.to(tl.int64) + split * capacity
-        tile = partial_ptr + split_rows[:, None] * (2 * WIDTH) + columns[None, :]
-        up += tl.load(tile, mask=mask, other=0.0)
-        gate += tl.load(tile + WIDTH, mask=mask, other=0.0)
-    scaled, scale = scale_rows(swiglu(up, gate))
-    rounded = round_to_e4m3(scaled)
-    c = rounded.to(c_ptr.dtype.element_ty)
-    residual = (scaled - rounded).to(c_ptr.dtype.element_ty)
-    c_rows = rows.to(tl.int64)
-    tl.store(c_ptr + c_rows[:, None] * WIDTH + columns[None, :], c, mask=mask)
-    c_rows += capacity
-    tl.store(c_ptr + c_rows[:, None] * WIDTH + columns[None, :], residual, mask=mask)
-    scale_row = tl.program_id(1).to(tl.int64) * capacity
-    tl.store(c_scale_ptr + scale_row + rows, scale, mask=is_row)
+    first_row = tl.program_id(0) * BLOCK_ROWS
+    block = tl.program_id(1)
+    if first_row < num_rows:
+        rows = first_row + tl.arange(0, BLOCK_ROWS)
+        mask = (rows < num_rows)[:, None]
+        columns = block * SCALE_BLOCK + tl.arange(0, SCALE_BLOCK)
+        up = tl.zeros([BLOCK_ROWS, SCALE_BLOCK], tl.float32)
+        gate = tl.zeros([BLOCK_ROWS, SCALE_BLOCK], tl.float32)
+        for split in tl.static_range(SPLITS):
+            split_rows = rows.to(tl.int64) + split * capacity
+            tile = partial_ptr + split_rows[:, None] * (2 * WIDTH) + columns[None, :]
+            up += tl.load(tile, mask=mask, other=0.0)
+            gate += tl.load(tile + WIDTH, mask=mask, other=0.0)
+        scaled, scale = scale_rows(swiglu(up, gate))
+        rounded = round_to_e4m3(scaled)
+        residual = round_to_e4m3(scaled - rounded)
+        c_tile = c_ptr + rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
+        residual_tile = c_tile + tl.cast(capacity, tl.int64) * WIDTH
+        tl.store(c_tile, rounded.to(c_ptr.dtype.element_ty), mask=mask)
+        tl.store(residual_tile, residual.to(c_ptr.dtype.element_ty), mask=mask)
+        tl.store(c_scale_ptr + block.to(tl.int64) * capacity + rows, scale, mask=rows < num_rows)

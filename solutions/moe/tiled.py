@@ -19,7 +19,7 @@ added to fp32 accumulators. C is rounded to e4m3 with a scale per row and 128 co
 import triton
 import triton.language as tl
 
-from .activation import scale_rows, swiglu
+from .activation import round_to_e4m3, scale_rows, swiglu
 from .dependent_launch import enter_chain
 from .routing import NUM_LOCAL_EXPERTS, locate_row_tile, num_row_tiles
 
@@ -119,7 +119,7 @@ def gate_up_kernel(
         is_row = offs_row < num_rows
         rows = first_row.to(tl.int64) + offs_row
         columns = pair * BLOCK + tl.arange(0, BLOCK)
-        c = scaled.to(c_ptr.dtype.element_ty)
+        c = round_to_e4m3(scaled).to(c_ptr.dtype.element_ty)
         tl.store(c_ptr + rows[:, None] * WIDTH + columns[None, :], c, mask=is_row[:, None])
         tl.store(c_scale_ptr + pair.to(tl.int64) * capacity + rows, scale, mask=is_row)
 

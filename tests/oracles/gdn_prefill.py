@@ -8,6 +8,8 @@ be checked on a GPU's fp64 units.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch.nn.functional import normalize
 
@@ -32,7 +34,7 @@ def oracle(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
     shape = (len(bounds) - 1, V_HEADS, HEAD_SIZE, HEAD_SIZE)
     output = torch.zeros(v.shape, dtype=torch.float64, device=q.device)
     new_state = torch.zeros(shape, dtype=torch.float64, device=q.device)
-    for sequence, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for sequence, (start, stop) in enumerate(pairwise(bounds)):
         if stop <= start:
             continue  # new_state stays zero, whatever `state` holds
         carried = torch.zeros(shape[1:], dtype=torch.float64, device=q.device)
@@ -81,6 +83,30 @@ def batch_of(lengths, seed, device="cpu"):
     for length in lengths:
         cu_seqlens.append(cu_seqlens[-1] + length)
     return random_inputs(cu_seqlens, seed, device=device)
+
+
+def hard_inputs(cu_seqlens, seed, device="cpu"):
+    """Gates at their ends and keys that repeat, another regime in every v head.
+
+    0: g 1, beta 1 · 1: g 0, beta 1 · 2, 3: all keys equal, g 1, beta 1 and 0 · 4: three keys, g
+    flips between 0 and 1 · 5: three keys, g 0.5 · 6: keys nearly parallel, g 0.9999 · 7: g e^-30.
+    """
+    inputs = random_inputs(cu_seqlens, seed, device="cpu")
+    total = cu_seqlens[-1]
+    generator = torch.Generator().manual_seed(seed + 1)
+    keys = inputs["k"]
+    keys[:, 1] = keys[:1, 1]
+    keys[:, 2] = keys[torch.randint(min(3, total), (total,), generator=generator), 2]
+    keys[:, 3] = normalize(keys[:1, 3].float() + 0.1 * keys[:, 3].float(), dim=-1).bfloat16()
+    inputs["A_log"].zero_()
+    inputs["dt_bias"].zero_()
+    inputs["a"][:] = torch.tensor([-120.0, 120.0, -120.0, -120.0, 0.0, 0.0, -9.2, 30.0])
+    inputs["a"][:, 4] = 240.0 * torch.randint(2, (total,), generator=generator) - 120.0
+    inputs["b"][:, :4] = torch.tensor([120.0, 120.0, 120.0, -120.0])
+    return {
+        name: value.to(device) if torch.is_tensor(value) else value
+        for name, value in inputs.items()
+    }
 
 
 def empty_outputs(inputs):

@@ -141,8 +141,8 @@ def random_inputs(logits, weights, offset, seed, device="cpu"):
 class Uninitialised:
     """Stands for a torch.empty tensor in a pickle: as small as its shape."""
 
-    def __init__(self, tensor):
-        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = tuple(shape), dtype
 
     def __reduce__(self):
         return functools.partial(torch.empty, dtype=self.dtype), (self.shape,)

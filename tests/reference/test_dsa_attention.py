@@ -5,37 +5,21 @@ import math
 import pytest
 import torch
 
-from tests.oracles.dsa_attention import oracle
+from tests.oracles.dsa_attention import PAGE_SIZE, SM_SCALE, TOPK, oracle, random_inputs
 from tests.reference.definitions import assert_official, assert_rounded_once, reference
 
 ROOM = "dsa_attention"
-TOPK, PAGE_SIZE = 2048, 64
-OFFICIAL_SM_SCALE = 0.1352337788608801
 
 
-def random_inputs(num_valid, seed, num_pages=40, sm_scale=OFFICIAL_SM_SCALE):
-    """One token for each count in num_valid: ids in any order, -1 anywhere between them."""
+def sparse_inputs(num_valid, seed, num_pages=40):
+    """One token for each count in num_valid: distinct ids in any order, -1 anywhere between."""
+    inputs = random_inputs(len(num_valid), num_pages, seed)
     generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator).bfloat16()
-
-    def shuffled(count):
-        return torch.randperm(count, generator=generator)
-
-    num_tokens = len(num_valid)
-    sparse_indices = torch.full((num_tokens, TOPK), -1, dtype=torch.int32)
-    for row, count in zip(sparse_indices, num_valid, strict=True):
-        ids = shuffled(num_pages * PAGE_SIZE)[:count]
-        row[shuffled(TOPK)[:count].sort().values] = ids.int()
-    return {
-        "q_nope": normal(num_tokens, 16, 512) * 0.3,
-        "q_pe": normal(num_tokens, 16, 64) * 0.3,
-        "ckv_cache": normal(num_pages, PAGE_SIZE, 512),
-        "kpe_cache": normal(num_pages, PAGE_SIZE, 64),
-        "sparse_indices": sparse_indices,
-        "sm_scale": sm_scale,
-    }
+    for row, count in zip(inputs["sparse_indices"], num_valid, strict=True):
+        ids = torch.randperm(num_pages * PAGE_SIZE, generator=generator)[:count]
+        columns = torch.randperm(TOPK, generator=generator)[:count]
+        row[columns] = ids.int()
+    return inputs
 
 
 def attend(inputs):
@@ -97,14 +81,14 @@ def test_table():
 
 @pytest.mark.parametrize(
     ("num_valid", "sm_scale"),
-    [([1], OFFICIAL_SM_SCALE), ([2048, 33, 7], OFFICIAL_SM_SCALE), ([65, 0, 500], -0.05)],
+    [([1], SM_SCALE), ([2048, 33, 7], SM_SCALE), ([65, 0, 500], -0.05)],
 )
 def test_matches_oracle(num_valid, sm_scale):
-    assert_matches(random_inputs(num_valid, seed=len(num_valid), sm_scale=sm_scale))
+    assert_matches(sparse_inputs(num_valid, seed=len(num_valid)) | {"sm_scale": sm_scale})
 
 
 def test_row_without_ids():
-    output, lse = attend(random_inputs([5, 0, 9], seed=31))
+    output, lse = attend(sparse_inputs([5, 0, 9], seed=31))
     assert not output[1].any()
     assert (lse[1] == -math.inf).all()
     assert torch.isfinite(lse[[0, 2]]).all()
@@ -112,7 +96,7 @@ def test_row_without_ids():
 
 def test_padding_may_stand_anywhere():
     """Only the order of the valid ids counts: moving the -1s changes no bit."""
-    inputs = random_inputs([100], seed=32)
+    inputs = sparse_inputs([100], seed=32)
     row = inputs["sparse_indices"][0]
     valid = row[row != -1]
     moved = torch.full((3, TOPK), -1, dtype=torch.int32)
@@ -127,7 +111,7 @@ def test_padding_may_stand_anywhere():
 
 
 def test_first_and_last_token_of_the_cache_are_ids():
-    inputs = random_inputs([0, 0], seed=33, num_pages=3)
+    inputs = sparse_inputs([0, 0], seed=33, num_pages=3)
     inputs["sparse_indices"][0, 5] = 0
     inputs["sparse_indices"][1, 2047] = 3 * PAGE_SIZE - 1
     output, _ = attend(inputs)
@@ -137,7 +121,7 @@ def test_first_and_last_token_of_the_cache_are_ids():
 
 @pytest.mark.parametrize("times", [2, 2048])
 def test_duplicates_count_each_time(times):
-    inputs = random_inputs([1], seed=34)
+    inputs = sparse_inputs([1], seed=34)
     only = inputs["sparse_indices"].max()
     _, lse_once = attend(inputs)
     inputs["sparse_indices"][0, :] = -1
@@ -150,7 +134,7 @@ def test_duplicates_count_each_time(times):
 
 
 def test_one_duplicate_among_others_shifts_the_softmax():
-    inputs = random_inputs([6], seed=35)
+    inputs = sparse_inputs([6], seed=35)
     row = inputs["sparse_indices"][0]
     free = int((row == -1).nonzero()[0])
     row[free] = row.max()
@@ -158,22 +142,22 @@ def test_one_duplicate_among_others_shifts_the_softmax():
 
 
 def test_lse_is_base_two_of_scaled_logits():
-    inputs = random_inputs([1], seed=36)
+    inputs = sparse_inputs([1], seed=36)
     only = int(inputs["sparse_indices"].max())
     logit = inputs["q_nope"][0].double() @ inputs["ckv_cache"].view(-1, 512)[only].double()
     logit += inputs["q_pe"][0].double() @ inputs["kpe_cache"].view(-1, 64)[only].double()
     _, lse = attend(inputs)
-    want = (logit * OFFICIAL_SM_SCALE / math.log(2.0))[None]
+    want = (logit * SM_SCALE / math.log(2.0))[None]
     torch.testing.assert_close(lse.double(), want, rtol=1e-5, atol=1e-5)
 
 
 def test_large_logits_do_not_overflow():
-    inputs = random_inputs([50, 3], seed=37)
+    inputs = sparse_inputs([50, 3], seed=37)
     assert_matches(inputs | {"q_nope": inputs["q_nope"] * 100})
 
 
 def test_no_tokens():
-    output, lse = attend(random_inputs([], seed=0))
+    output, lse = attend(sparse_inputs([], seed=0))
     assert output.shape == (0, 16, 512)
     assert output.dtype == torch.bfloat16
     assert lse.shape == (0, 16)

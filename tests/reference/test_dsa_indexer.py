@@ -4,94 +4,38 @@ import numpy as np
 import pytest
 import torch
 
-from tests.oracles.dsa_indexer import oracle
+from tests.oracles.dsa_indexer import (
+    TOPK,
+    check,
+    error_bounds,
+    inputs_with_scores,
+    integer_inputs,
+    oracle,
+    random_inputs,
+)
 from tests.reference.definitions import assert_official, parts, reference
 
 ROOM = "dsa_indexer"
-TOPK, PAGE_SIZE, NUM_HEADS, HEAD_DIM = 2048, 64, 64, 128
-CODES_BYTES, PAGE_BYTES = 8192, 8448
-E4M3_NAN, E4M3_ONE = 0x7F, 0x38
-
-
-def pack_cache(codes, scales):
-    """codes [P, 64, 128] uint8 and scales [P, 64] fp32, each page by columns. Returns the cache
-    [P, 64, 1, 132] int8."""
-    pages = np.empty((codes.shape[0], PAGE_BYTES), dtype=np.uint8)
-    pages[:, :CODES_BYTES] = codes.reshape(codes.shape[0], -1)
-    pages[:, CODES_BYTES:] = scales.astype("<f4").view(np.uint8)
-    return torch.from_numpy(pages.view(np.int8).reshape(-1, PAGE_SIZE, 1, 132))
-
-
-def random_inputs(seq_lens, seed, unused="zero"):
-    """Scattered pages, page 0 never used. `unused` says what slots and table entries of no
-    sequence hold: zeros, or NaN codes, NaN scales and page numbers far outside."""
-    rng = np.random.default_rng(seed)
-    num_used = [-(-length // PAGE_SIZE) for length in seq_lens]
-    num_pages = 1 + sum(num_used)
-    max_num_pages = max([1, *num_used])
-    free = rng.permutation(np.arange(1, num_pages))
-    fill = 0 if unused == "zero" else 2**30
-    block_table = np.full((len(seq_lens), max_num_pages), fill, dtype=np.int32)
-    live = np.zeros((num_pages, PAGE_SIZE), dtype=bool)
-    for row, length in enumerate(seq_lens):
-        pages, free = free[: num_used[row]], free[num_used[row] :]
-        block_table[row, : num_used[row]] = pages
-        live[pages] = np.arange(num_used[row] * PAGE_SIZE).reshape(-1, PAGE_SIZE) < length
-    keys = torch.from_numpy(rng.standard_normal((num_pages, PAGE_SIZE, HEAD_DIM), np.float32))
-    codes = keys.to(torch.float8_e4m3fn).view(torch.uint8).numpy().copy()
-    scales = rng.uniform(0.5, 2.0, (num_pages, PAGE_SIZE)).astype(np.float32)
-    codes[~live] = 0 if unused == "zero" else E4M3_NAN
-    scales[~live] = 0 if unused == "zero" else np.nan
-    queries = torch.from_numpy(
-        rng.standard_normal((len(seq_lens), NUM_HEADS, HEAD_DIM), np.float32)
-    )
-    return {
-        "q_index_fp8": queries.clamp(-2, 2).to(torch.float8_e4m3fn),
-        "k_index_cache_fp8": pack_cache(codes, scales),
-        "weights": torch.from_numpy(rng.standard_normal((len(seq_lens), NUM_HEADS), np.float32)),
-        "seq_lens": torch.tensor(seq_lens, dtype=torch.int32),
-        "block_table": torch.from_numpy(block_table),
-    }
+E4M3_ONE, SIGN = 0x38, 0x80
 
 
 def select(inputs):
     """Returns topk_indices; the inputs must come out as they went in."""
     before = {name: value.clone() for name, value in inputs.items()}
     topk_indices = reference(ROOM)(*inputs.values())  # the Runnable unpacks the 1-tuple
-    for name, value in before.items():  # as bytes: unused slots may hold NaN
+    for name, value in before.items():  # as bytes: unused slots hold NaN
         if value.numel():
             same = torch.equal(inputs[name].view(torch.uint8), value.view(torch.uint8))
             assert same, f"{name} was written"
-    assert topk_indices.dtype == torch.int32
-    assert topk_indices.shape == (len(inputs["seq_lens"]), TOPK)
     return topk_indices
 
 
-def physical_ids(inputs, row):
-    """The ids of a sequence's tokens, in the order of their positions."""
+def positions_of(inputs, topk_indices, row):
+    """Positions in the sequence of a row's ids, in the row's order."""
     length = int(inputs["seq_lens"][row])
     pages = inputs["block_table"][row].tolist()
-    return [pages[j // PAGE_SIZE] * PAGE_SIZE + j % PAGE_SIZE for j in range(length)]
-
-
-def scores_by_id(inputs, row, scores):
-    return dict(zip(physical_ids(inputs, row), scores.tolist(), strict=True))
-
-
-def assert_best_first(chosen, by_id):
-    """`chosen` are distinct ids of the sequence, best first, and no better one was left out.
-
-    fp32 against fp64: scores are sums of 64 heads of products of 128, so two that differ by less
-    than 2e-5 of the largest may swap.
-    """
-    assert len(chosen) == min(TOPK, len(by_id))
-    assert len(set(chosen)) == len(chosen)
-    assert set(chosen) <= set(by_id)
-    slack = 2e-5 * max(abs(score) for score in by_id.values())
-    listed = np.array([by_id[token] for token in chosen])
-    assert (np.diff(listed) <= slack).all(), "not in descending order"
-    left_out = [score for token, score in by_id.items() if token not in set(chosen)]
-    assert max(left_out, default=-np.inf) <= listed[-1] + slack
+    position = {pages[j // 64] * 64 + j % 64: j for j in range(length)}
+    return [position[token] for token in topk_indices[row, : min(TOPK, length)].tolist()]
 
 
 def test_table():
@@ -133,67 +77,91 @@ def test_table():
 def test_matches_oracle(seq_lens):
     inputs = random_inputs(seq_lens, seed=sum(seq_lens))
     topk_indices = select(inputs)
+    scores, bounds = oracle(*inputs.values()), error_bounds(*inputs.values())
+    check(topk_indices, scores, inputs["block_table"], inputs["seq_lens"], bounds)
+    for row, (score, bound) in enumerate(zip(scores, bounds, strict=True)):
+        listed = positions_of(inputs, topk_indices, row)
+        falls = (score + bound)[listed[:-1]] >= (score - bound)[listed[1:]]
+        assert falls.all(), f"row {row}: not in descending order"
+
+
+def test_best_come_first():
+    """Scores that fp32 holds exactly, of either sign: their order is the only right one."""
+    generator = torch.Generator().manual_seed(41)
+    scores = [torch.randn(length, generator=generator) for length in (5, 700, 2500)]
+    inputs = inputs_with_scores(scores, seed=41)
+    topk_indices = select(inputs)
+    for row, score in enumerate(scores):
+        best = score.sort(descending=True).indices[:TOPK].tolist()
+        assert positions_of(inputs, topk_indices, row) == best
+
+
+@pytest.mark.parametrize("seq_lens", [[2500], [40, 2049]], ids=str)
+def test_ties(seq_lens):
+    """Which of the tied tokens win is open, but they are distinct and none better is left out."""
+    inputs = integer_inputs(seq_lens, seed=42)
     scores = oracle(*inputs.values())
-    for row, length in enumerate(seq_lens):
-        count = min(TOPK, length)
-        assert (topk_indices[row, count:] == -1).all()
-        if count:
-            by_id = scores_by_id(inputs, row, scores[row])
-            assert_best_first(topk_indices[row, :count].tolist(), by_id)
+    assert len(scores[-1].unique()) < 20
+    check(select(inputs), scores, inputs["block_table"], inputs["seq_lens"])
 
 
-def test_unused_slots_do_not_matter():
-    """NaN codes, NaN scales and page numbers far outside, wherever no sequence reads."""
-    seq_lens = [0, 1, 65, 2049]
-    zeros = select(random_inputs(seq_lens, seed=41))
-    poisoned = select(random_inputs(seq_lens, seed=41, unused="poison"))
-    assert torch.equal(zeros, poisoned)
+def test_all_scores_equal():
+    inputs = random_inputs([2500], seed=43)
+    inputs["weights"].zero_()
+    topk_indices = select(inputs)
+    assert len(set(positions_of(inputs, topk_indices, 0))) == TOPK
+
+
+@pytest.mark.parametrize("unused", ["poison", "best"])
+def test_unused_slots_do_not_matter(unused):
+    """NaN codes and scales, or the best keys of all, in slots behind a sequence's end."""
+    inputs = random_inputs([0, 1, 65, 2049], seed=44, unused=unused)
+    scores, bounds = oracle(*inputs.values()), error_bounds(*inputs.values())
+    check(select(inputs), scores, inputs["block_table"], inputs["seq_lens"], bounds)
+
+
+def test_wider_block_table_changes_nothing():
+    narrow = random_inputs([130, 7], seed=45)
+    wide = random_inputs([130, 7], seed=45, max_num_pages=91)
+    assert narrow["block_table"].shape == (2, 3)
+    assert wide["block_table"].shape == (2, 91)
+    assert torch.equal(select(narrow), select(wide))
 
 
 def test_page_is_packed_by_columns():
-    """Codes of all 64 tokens first, then their scales; bytes are unsigned."""
-    codes = np.zeros((2, PAGE_SIZE, HEAD_DIM), dtype=np.uint8)
-    codes[0, 5, 9] = E4M3_ONE
-    codes[1, 63, 127] = 0x80 | E4M3_ONE
-    scales = np.arange(1.0, 129.0, dtype=np.float32).reshape(2, PAGE_SIZE) / 3
-    keys = parts(ROOM)["dequantise_pages"](pack_cache(codes, scales))
-    want = torch.zeros(2 * PAGE_SIZE, HEAD_DIM)
-    want[5, 9] = float(scales[0, 5])
-    want[127, 127] = -float(scales[1, 63])
-    assert keys.dtype == torch.float32
-    assert torch.equal(keys, want)
+    """Codes of all 64 tokens first, then their scales; bytes are unsigned, scales little-endian."""
+    pages = np.zeros((2, 8448), dtype=np.uint8)
+    pages[0, 5 * 128 + 9] = E4M3_ONE
+    pages[1, 63 * 128 + 127] = SIGN | E4M3_ONE
+    pages[:, 8192:] = np.arange(1.0, 129.0, dtype="<f4").reshape(2, 64).view(np.uint8)
+    cache = torch.from_numpy(pages.view(np.int8).reshape(2, 64, 1, 132))
+    want = torch.zeros(128, 128)
+    want[5, 9] = 6.0
+    want[127, 127] = -128.0
+    for some in ([0, 1], [1], [0]):
+        keys = parts(ROOM)["dequantise_pages"](cache[some])
+        assert keys.dtype == torch.float32
+        assert torch.equal(keys, want.view(2, 64, 128)[some].flatten(0, 1))
 
 
 def test_relu_comes_before_the_weight():
     """A negative weight makes a positive product count against a token, never a negative one."""
-    codes = np.zeros((2, PAGE_SIZE, HEAD_DIM), dtype=np.uint8)
-    codes[1, 0, 0] = E4M3_ONE  # product +1
-    codes[1, 1, 0] = 0x80 | E4M3_ONE  # product -1
-    inputs = random_inputs([3], seed=42)
-    inputs["k_index_cache_fp8"] = pack_cache(codes, np.ones((2, PAGE_SIZE), np.float32))
-    inputs["q_index_fp8"] = torch.ones(1, NUM_HEADS, HEAD_DIM).to(torch.float8_e4m3fn)
-    last = select(inputs | {"weights": torch.full((1, NUM_HEADS), -1.0)})[0, 2]
-    first = select(inputs | {"weights": torch.full((1, NUM_HEADS), 1.0)})[0, 0]
-    assert int(last) == int(first) == PAGE_SIZE
-
-
-def test_ties_give_distinct_tokens():
-    """Every score is equal: which tokens win is open, that they are 2048 different ones is not."""
-    inputs = random_inputs([2500], seed=43)
-    inputs["weights"].zero_()
-    chosen = select(inputs)[0].tolist()
-    assert len(set(chosen)) == TOPK
-    assert set(chosen) <= set(physical_ids(inputs, 0))
+    inputs = inputs_with_scores([[2.0, 0.0, -2.0]], seed=46)
+    inputs["q_index_fp8"] = torch.ones(1, 64, 128).to(torch.float8_e4m3fn)
+    up, down = torch.full((1, 64), 1.0), torch.full((1, 64), -1.0)
+    assert positions_of(inputs, select(inputs | {"weights": up}), 0)[0] == 0
+    assert positions_of(inputs, select(inputs | {"weights": down}), 0)[2] == 0
 
 
 def test_sequences_may_share_pages():
-    inputs = random_inputs([130, 130], seed=44)
-    inputs["block_table"][1] = inputs["block_table"][0]
-    inputs["weights"][1] = inputs["weights"][0]
-    inputs["q_index_fp8"][1] = inputs["q_index_fp8"][0]
+    inputs = random_inputs([130, 130], seed=47)
+    for name in ("block_table", "weights", "q_index_fp8"):
+        inputs[name][1] = inputs[name][0]
     topk_indices = select(inputs)
     assert torch.equal(topk_indices[0], topk_indices[1])
 
 
 def test_empty_batch():
-    assert select(random_inputs([], seed=0)).shape == (0, TOPK)
+    topk_indices = select(random_inputs([], seed=0))
+    assert topk_indices.shape == (0, TOPK)
+    assert topk_indices.dtype == torch.int32

@@ -4,35 +4,11 @@ import math
 
 import pytest
 import torch
-from torch.nn.functional import normalize
 
-from tests.oracles.gdn_prefill import oracle
+from tests.oracles.gdn_prefill import HEAD_SIZE, V_HEADS, oracle, random_inputs
 from tests.reference.definitions import assert_official, assert_rounded_once, reference
 
 ROOM = "gdn_prefill"
-QK_HEADS, V_HEADS, HEAD_SIZE = 4, 8, 128
-
-
-def packed_inputs(cu_seqlens, seed, total_seq_len=None):
-    """Inputs by name, in order: unit-norm q and k, gates from slow to fast."""
-    generator = torch.Generator().manual_seed(seed)
-    total = cu_seqlens[-1] if total_seq_len is None else total_seq_len
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
-    return {
-        "q": normalize(normal(total, QK_HEADS, HEAD_SIZE), dim=-1).bfloat16(),
-        "k": normalize(normal(total, QK_HEADS, HEAD_SIZE), dim=-1).bfloat16(),
-        "v": normal(total, V_HEADS, HEAD_SIZE).bfloat16(),
-        "state": normal(len(cu_seqlens) - 1, V_HEADS, HEAD_SIZE, HEAD_SIZE) * 0.1,
-        "A_log": normal(V_HEADS),
-        "a": normal(total, V_HEADS).bfloat16(),
-        "dt_bias": normal(V_HEADS),
-        "b": normal(total, V_HEADS).bfloat16(),
-        "cu_seqlens": torch.tensor(cu_seqlens, dtype=torch.int64),
-        "scale": HEAD_SIZE**-0.5,
-    }
 
 
 def prefill(inputs):
@@ -100,12 +76,12 @@ def test_table():
     [([0, 1], HEAD_SIZE**-0.5), ([0, 3, 20, 21, 61], None), ([0, 150], -0.7)],
 )
 def test_matches_oracle(cu_seqlens, scale):
-    assert_matches(packed_inputs(cu_seqlens, seed=len(cu_seqlens)) | {"scale": scale})
+    assert_matches(random_inputs(cu_seqlens, seed=len(cu_seqlens)) | {"scale": scale})
 
 
 def test_is_the_decode_step_repeated():
     """Two definitions, one recurrence: decoding token by token gives the same."""
-    inputs = packed_inputs([0, 9], seed=21)
+    inputs = random_inputs([0, 9], seed=21)
     output, new_state = prefill(inputs)
     state = inputs["state"]
     for token in range(9):
@@ -118,7 +94,7 @@ def test_is_the_decode_step_repeated():
 
 def test_sequence_without_tokens_leaves_zero():
     """Not its initial state: the definition says zero."""
-    inputs = packed_inputs([0, 0, 4, 4, 7, 7], seed=22)
+    inputs = random_inputs([0, 0, 4, 4, 7, 7], seed=22)
     output, new_state = prefill(inputs)
     for empty in (0, 2, 4):
         assert not new_state[empty].any()
@@ -134,14 +110,14 @@ def test_sequence_without_tokens_leaves_zero():
 
 
 def test_tokens_of_no_sequence_stay_zero():
-    inputs = packed_inputs([2, 5, 6], seed=23, total_seq_len=9)
+    inputs = random_inputs([2, 5, 6], seed=23, total_seq_len=9)
     output, _ = prefill(inputs)
     assert not output[[0, 1, 6, 7, 8]].any()
     assert output[2:6].abs().amax(dim=(1, 2)).gt(0).all()
 
 
 def test_sequence_of_negative_length_is_empty():
-    inputs = packed_inputs([0, 4, 2, 6], seed=24)
+    inputs = random_inputs([0, 4, 2, 6], seed=24)
     output, new_state = prefill(inputs)
     assert not new_state[1].any()
     last = {name: inputs[name][2:6] for name in ("q", "k", "v", "a", "b")}
@@ -153,7 +129,7 @@ def test_sequence_of_negative_length_is_empty():
 
 
 def test_sequences_do_not_meet():
-    inputs = packed_inputs([0, 5, 12], seed=25)
+    inputs = random_inputs([0, 5, 12], seed=25)
     output, new_state = prefill(inputs)
     changed = {**inputs, "v": inputs["v"].clone(), "state": inputs["state"].clone()}
     changed["v"][:5] = 3.0
@@ -165,16 +141,16 @@ def test_sequences_do_not_meet():
 
 
 def test_no_sequences_and_no_tokens():
-    output, new_state = prefill(packed_inputs([0], seed=0))
+    output, new_state = prefill(random_inputs([0], seed=0))
     assert output.numel() == 0
     assert new_state.shape == (0, V_HEADS, HEAD_SIZE, HEAD_SIZE)
-    output, new_state = prefill(packed_inputs([0, 0], seed=0))
+    output, new_state = prefill(random_inputs([0, 0], seed=0))
     assert output.shape == (0, V_HEADS, HEAD_SIZE)
     assert not new_state.any()
 
 
 def test_absent_state_is_zeros():
-    inputs = packed_inputs([0, 2, 6], seed=26)
+    inputs = random_inputs([0, 2, 6], seed=26)
     absent = prefill(inputs | {"state": None})
     zeros = prefill(inputs | {"state": torch.zeros_like(inputs["state"])})
     assert torch.equal(absent[0], zeros[0])
@@ -184,7 +160,7 @@ def test_absent_state_is_zeros():
 
 @pytest.mark.parametrize("default", [None, 0.0, 0])
 def test_absent_or_zero_scale_is_the_default(default):
-    inputs = packed_inputs([0, 3], seed=27)
+    inputs = random_inputs([0, 3], seed=27)
     want, _ = prefill(inputs | {"scale": 1.0 / math.sqrt(128)})
     got, _ = prefill(inputs | {"scale": default})
     assert torch.equal(got, want)

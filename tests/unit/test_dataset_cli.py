@@ -109,13 +109,14 @@ def test_a_fetched_set_is_verified(small, capsys, monkeypatch, tmp_path):
 def test_export_reports_and_refuses_a_folder_in_use(small, capsys, monkeypatch, tmp_path):
     export = dataset.export
 
-    def only_one_room(workspace, source, directory, progress):
-        rooms = {"gdn_decode": workspace.room("gdn_decode")}
-        return export(load_workspace(), source, directory, rooms, progress)
+    def pack_from_the_checkout(workspace, source, directory, spec, progress):
+        return export(load_workspace(), source, directory, spec, progress)
 
-    monkeypatch.setattr(dataset, "export", only_one_room)
-    code, out, _ = run(capsys, "export", str(tmp_path / "out"))
+    monkeypatch.setattr(dataset, "export", pack_from_the_checkout)
+    uuids = [row.uuid for row in dataset.read_workloads(small.root, small.room("gdn_decode"))]
+    choice = ("--workloads", ",".join(uuids))
+    code, out, _ = run(capsys, "export", str(tmp_path / "out"), *choice)
     assert code == ExitCode.OK
     assert "1 definitions, 2 workloads, 1 solutions, 2 blobs" in out
-    code, _, err = run(capsys, "export", str(tmp_path / "out"))
+    code, _, err = run(capsys, "export", str(tmp_path / "out"), *choice)
     assert code == ExitCode.USAGE and "new or empty" in err

@@ -111,8 +111,7 @@ def test_a_folder_in_use_is_refused(small, tmp_path):
 
 def test_an_empty_folder_is_taken(small, tmp_path):
     (tmp_path / "empty").mkdir()
-    rooms = {"moe": small.room("moe")}
-    report = dataset.export(small, small.root, tmp_path / "empty", rooms)
+    report = dataset.export(small, small.root, tmp_path / "empty", "b8f4f012 e05c6c03")
     assert (report.definitions, report.workloads) == (1, 2)
     manifest = (tmp_path / "empty" / "workloads" / "blobs.sha256").read_text()
     assert len(manifest.splitlines()) == 2
@@ -145,10 +144,10 @@ def test_a_set_whose_blobs_lie_elsewhere_is_refused(small, tmp_path):
     (official / "config.toml").unlink()
     for path in official.glob("workloads/moe/*.jsonl"):
         path.write_text(path.read_text().replace('"blob/', f'"{small.root}/blob/'))
-    rooms = {"moe": small.room("moe")}
-    dataset.ensure_blobs(official, rooms["moe"], dataset.read_workloads(official, rooms["moe"]))
+    room = small.room("moe")
+    dataset.ensure_blobs(official, room, dataset.read_workloads(official, room))
     with pytest.raises(DatasetError, match="cannot travel"):
-        dataset.export(small, official, tmp_path / "out", rooms)
+        dataset.export(small, official, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -160,7 +159,8 @@ def test_a_real_room_travels_with_its_hash(tmp_path):
     workspace = load_workspace()
     small = small_checkout(tmp_path / "checkout")
     room = workspace.room("gdn_decode")
-    out = dataset.export(workspace, small.root, tmp_path / "out", {room.name: room}).directory
+    uuids = [row.uuid for row in dataset.read_workloads(small.root, room)]
+    out = dataset.export(workspace, small.root, tmp_path / "out", uuids).directory
     packed = pack(workspace, room.name)
     folder = out / "solutions" / workspace.author / room.op_type / room.definition
     (path,) = folder.iterdir()

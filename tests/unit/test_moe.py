@@ -27,11 +27,10 @@ from tests.oracles.moe import (
     weigh,
     zero_weights,
 )
-from tests.packed import build, call, device, interpreted, poison, raises_naming
+from tests.packed import build, call, device, poison, raises_naming
 
 # Rounding C to e4m3, root mean square over root mean square: without and with the residual plane.
-# The interpreter truncates, and loses a carry now and then.
-CODE_ERROR, PAIR_ERROR = (0.08, 0.005) if interpreted() else (0.03, 0.001)
+CODE_ERROR, PAIR_ERROR = 0.03, 0.001
 
 # The interpreter's own numpy: exp overflows where a GPU returns inf without a word, and a loop
 # bound is an array of one element.
@@ -269,7 +268,8 @@ def untouched(tensor, rows):
 
 
 @pytest.mark.parametrize(
-    ("block_n", "block_rows", "splits"), [(64, 16, 2), (128, 32, 1), (256, 64, 4)]
+    ("block_n", "block_rows", "splits"),
+    [(64, 16, 2), (256, 64, 1), pytest.param(128, 32, 4, marks=pytest.mark.slow)],
 )
 def test_streaming_gemm_gathers_rows_and_splits_k(block_n, block_rows, splits):
     n, k = 256, 512
@@ -380,7 +380,9 @@ def test_activation_of_saturated_gates_and_subnormal_results():
     assert ((got - want).abs() <= want.abs().amax(1, keepdim=True) * 2.0**-5 + 1e-37).all()
 
 
-@pytest.mark.parametrize(("block_rows", "group"), [(16, 2), (64, 8)])
+@pytest.mark.parametrize(
+    ("block_rows", "group"), [(32, 4), pytest.param(16, 3, marks=pytest.mark.slow)]
+)
 def test_tiled_gate_up_gemm(block_rows, group):
     width, k = 256, 256
     codes, scale = small_matrix(2 * width, k, seed=7)
@@ -405,7 +407,9 @@ def test_tiled_gate_up_gemm(block_rows, group):
     assert torch.isnan(c_scale[:, NUM_ROWS:]).all()
 
 
-@pytest.mark.parametrize(("block_rows", "group"), [(16, 3), (64, 1)])
+@pytest.mark.parametrize(
+    ("block_rows", "group"), [(32, 4), pytest.param(64, 1, marks=pytest.mark.slow)]
+)
 def test_tiled_down_gemm(block_rows, group):
     n, k = 512, 256
     codes, scale = small_matrix(n, k, seed=9)
@@ -482,7 +486,7 @@ def test_no_tokens(weights):
     build("moe")(*inputs.values(), empty_output(0))
 
 
-@pytest.mark.parametrize("seq_len", [1, 130, 1600])
+@pytest.mark.parametrize("seq_len", [1, 40])
 def test_no_local_expert_gives_exact_zeros(weights, seq_len):
     logits = route_to([ELSEWHERE] * seq_len)
     inputs = random_inputs(logits, weights, 96, seed=14, device=device())
@@ -591,22 +595,22 @@ def test_choice_covers_every_length_and_fits_in_shared_memory():
 
 
 def compiled_launches(seq_len, capability):
-    shapes = zero_weights("meta")
-    fp8 = torch.empty(seq_len, HIDDEN, dtype=torch.float8_e4m3fn)
-    arguments = [
-        torch.empty(seq_len, EXPERTS),
-        torch.empty(EXPERTS, dtype=torch.bfloat16),
-        fp8,
-        torch.empty(HIDDEN // 128, seq_len),
-        *(Uninitialised(tensor) for tensor in shapes.values()),
-        32,
-        2.5,
-        torch.empty(seq_len, HIDDEN, dtype=torch.bfloat16),
-    ]
+    inputs = random_inputs(torch.zeros(1, EXPERTS), zero_weights("meta"), 32, seed=19)
+    inputs["output"] = torch.empty(1, HIDDEN, dtype=torch.bfloat16)
+    lengths = {"routing_logits": 0, "hidden_states": 0, "hidden_states_scale": 1, "output": 0}
+    arguments = []
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            shape = list(value.shape)
+            if name in lengths:
+                shape[lengths[name]] = seq_len
+            value = Uninitialised(shape, value.dtype)
+        arguments.append(value)
     return launches_compile("moe", arguments, capability)
 
 
-STREAMING = ["stream_kernel", "activate_kernel", "stream_kernel", "combine_kernel"]
+# In the order of their compilation.
+STREAMING = ["activate_kernel", "stream_kernel", "stream_kernel", "combine_kernel"]
 TILED = ["gate_up_kernel", "down_kernel", "combine_kernel"]
 
 

@@ -205,6 +205,11 @@ def test_words_that_only_look_like_references_are_left_alone(checkout):
     assert list(sources(pack(checkout.workspace, checkout.room))) == ["kernel.py"]
 
 
+def test_warnings_about_style_are_not_the_packers(checkout):
+    checkout.kernel(head='PATTERN = "\\d"\n')
+    assert pack(checkout.workspace, checkout.room).sources == ("kernel.py",)
+
+
 def test_a_compiled_room_takes_all_its_units(checkout):
     (checkout.folder / "kernel.py").unlink()
     checkout.configure('"triton"', '"cuda"')

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -174,6 +176,19 @@ def test_companions_are_allowed(checkout):
 def test_folders(checkout):
     checkout.put("native/rows.cu", "// rows\n")
     assert checkout.refusal().startswith(f"{ROOM}/native/: expected files only; sources land flat")
+
+
+def test_what_is_no_regular_file(checkout):
+    os.mkfifo(checkout.folder / "pipe.py")
+    assert checkout.refusal() == f"{ROOM}/pipe.py: expected a regular file; remove it"
+
+
+def test_a_file_that_cannot_be_read(checkout, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert checkout.refusal() == f"{ROOM}/kernel.py: cannot be read: Permission denied"
 
 
 def test_a_package_marker(checkout):

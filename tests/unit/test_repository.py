@@ -305,6 +305,17 @@ def test_text_files_are_plain():
     assert guilty == []
 
 
+def test_links_between_documents_lead_somewhere():
+    broken = [
+        f"{label(path)}: {target}"
+        for path, text in texts()
+        if path.suffix == ".md"
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
+        if not (path.parent / target).exists()
+    ]
+    assert broken == []
+
+
 # Tools
 
 

@@ -52,6 +52,7 @@ def test_a_new_room_packs_and_is_well_formed(checkout, room):
     made = start_room(checkout, room, definition)
     assert sorted(path.relative_to(checkout.root).as_posix() for path in made) == [
         f"docs/kernels/{room}.md",
+        f"solutions/{room}/README.md",
         f"solutions/{room}/config.toml",
         f"solutions/{room}/kernel.py",
         f"tests/unit/test_{room}.py",
