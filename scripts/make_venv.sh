@@ -28,7 +28,7 @@ pin() { grep "^$1==" constraints.txt; }
 # torch alone and first: its CUDA builds require one exact Triton, which a constraint would refuse.
 pip install "$(pin torch)"
 "$venv/bin/python" -c 'import importlib.metadata as m; m.version("triton")' 2> /dev/null || pip install "$(pin triton)"
-"$venv/bin/python" -m pip freeze | grep -E '^(torch|triton)==' > "$venv/installed.txt"
+{ "$venv/bin/python" -m pip freeze | grep -E '^(torch|triton)=='; grep '^numpy' constraints.txt; } > "$venv/installed.txt"
 
 # The dependencies of pyproject.toml with the extra dev, and on a machine with an NVIDIA GPU cuda.
 extras=dev

@@ -8,8 +8,9 @@ import click
 
 from harness.config import Workspace, load_workspace
 from harness.errors import ExitCode, HarnessError, UsageError
+from harness.files import write_atomically
 from harness.packing import pack
-from harness.records import RunRecord, all_latest, write_atomically
+from harness.records import RunRecord, all_latest
 from harness.report import (
     README_BLOCK,
     is_stale,

@@ -1,6 +1,5 @@
 """Definitions, workloads and blobs of one data set: this checkout or the official one.
 
-    files         whole files or none
     manifest      workloads/blobs.sha256
     workloads     rows and definitions, where the set lies, its identity
     selection     all, smoke or UUID prefixes to rows

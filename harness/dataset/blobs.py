@@ -16,10 +16,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.dataset.files import atomic_file, file_sha256
 from harness.dataset.manifest import MANIFEST
 from harness.dataset.workloads import LFS_POINTER, WorkloadRow, normal_path
 from harness.errors import DatasetError
+from harness.files import atomic_file, file_sha256
 
 if TYPE_CHECKING:
     import numpy as np

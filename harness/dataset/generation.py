@@ -27,7 +27,6 @@ from harness.dataset.blobs import (
     write_blob,
 )
 from harness.dataset.facts import Facts, read_facts
-from harness.dataset.files import PARTIAL_MARK
 from harness.dataset.manifest import read_manifest, write_manifest
 from harness.dataset.recipes import generate
 from harness.dataset.workloads import (
@@ -37,6 +36,7 @@ from harness.dataset.workloads import (
     read_workloads,
 )
 from harness.errors import DatasetError, InfrastructureFailure
+from harness.files import PARTIAL_MARK
 
 _INLINE_BYTES = 1 << 26  # below this, starting worker processes takes longer than the work
 _SPARE_BYTES = 1 << 28  # left free on the disk

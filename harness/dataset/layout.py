@@ -125,6 +125,4 @@ def export(
         if isinstance(error, OSError):
             raise DatasetError(f"{directory}: cannot be written: {error}") from error
         raise
-    return ExportReport(
-        directory, len(rooms), num_workloads, len(rooms), blobs, size_bytes
-    )
+    return ExportReport(directory, len(rooms), num_workloads, len(rooms), blobs, size_bytes)

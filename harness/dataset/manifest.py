@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.dataset.files import atomic_file
 from harness.errors import DatasetError
+from harness.files import atomic_file
 
 MANIFEST = "workloads/blobs.sha256"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from typing import Any
 
 from harness.config import Room, SolutionConfig, Workspace, load_solution_config
 from harness.errors import PackingError, UsageError
+from harness.files import write_atomically
 from harness.packing.closure import reach, refuse_unreached
 from harness.packing.definitions import load_signature
 from harness.packing.entry_point import check_entry, parse_entry_point
@@ -92,16 +92,8 @@ def pack(workspace: Workspace, room_name: str, route: str | None = None) -> Pack
 
 def write(packed: Packed) -> Path:
     """Write solution.json whole or not at all. Returns its path. Raises PackingError."""
-    partial = packed.path.with_name(f"{packed.path.name}.{os.getpid()}.partial")
     try:
-        try:
-            with partial.open("wb") as stream:
-                stream.write(packed.text.encode())
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.replace(packed.path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_atomically(packed.path, packed.text)
     except OSError as error:
         raise PackingError(f"{packed.path}: cannot be written: {error}") from error
     return packed.path

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import PackingError
+from harness.files import PARTIAL_MARK
 
 UNIT_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c")  # what a compiler is called on
 C_SUFFIXES = (*UNIT_SUFFIXES, ".cuh", ".h", ".hpp")
@@ -17,7 +18,7 @@ SHELF_COMPANIONS = ("README.md",)
 SHELF = "common"
 PASSED_OVER = ("__pycache__", ".gitignore", ".gitattributes", ".gitkeep")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
-_PARTIAL = re.compile(r"solution\.json\.\d+\.partial\Z")  # what a killed write() left behind
+_PARTIAL = f".solution.json{PARTIAL_MARK}"  # what a killed write() left behind starts so
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _list_sources(root: Path, folder: Path, companions: tuple[str, ...]) -> tupl
                 )
             if not entry.is_file():
                 raise PackingError(f"{label}: expected a regular file; remove it")
-            if entry.name in companions or _PARTIAL.match(entry.name):
+            if entry.name in companions or entry.name.startswith(_PARTIAL):
                 continue
             _check_name(entry.name, label, companions)
             names.append(entry.name)

@@ -23,7 +23,6 @@ from harness.records.files import (
     load,
     official_uuids,
     settings_sha256,
-    write_atomically,
     write_latest,
     write_run,
 )
@@ -66,7 +65,6 @@ __all__ = [
     "settings_sha256",
     "summarise",
     "to_text",
-    "write_atomically",
     "write_latest",
     "write_run",
 ]

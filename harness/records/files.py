@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from harness.config import load_workspace
 from harness.errors import RecordError
+from harness.files import write_atomically
 from harness.records.runs import RETRIED_STATUSES, RunRecord, to_text
 from harness.records.strict_json import encode, parse
 
@@ -121,20 +121,6 @@ def _objection(record: RunRecord, root: Path) -> str | None:
         if expected != value:
             return f"protocol.{key}: expected the official {expected}, got {value}"
     return None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old text or the new one, also after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def judge_sha256(

@@ -7,26 +7,26 @@ Per sequence b with tokens j < L = seq_lens[b], 64 heads h, q [64, 128], K [L, 1
 
 A sequence of at most 2048 tokens is short: all of its tokens are selected and none is scored.
 
-Grid of score_kernel: workers, each walking the pages of all long sequences of a group of 32; which
-pages those are, it finds from seq_lens, so that a batch with one long sequence spreads that
-sequence over the device. One CTA, 64 tokens x 64 heads: tokens are the M of the tensor core
+Grid of score_kernel: workers that share out the pages of all long sequences of 32 rows. Which pages
+those are, each finds from seq_lens, so that a batch with one long sequence spreads that sequence
+over the device. A step scores 64 tokens x 64 heads; tokens are the M of the tensor core
 instruction, so that the sum over heads stays in a thread and its quad.
 Grid of select_kernel: one CTA a sequence, launched right behind with programmatic dependent launch.
-Short sequences are translated at once; a long one waits for its scores. Block tables of at most 32
-pages cannot hold a long sequence: there select_kernel runs alone.
+Short sequences are translated at once, a long one waits for its scores. A block table of at most 32
+pages holds no long sequence: there select_kernel runs alone.
 
-Bytes: 132 a token of a long sequence, 8192 of output a sequence; flops: 16 384 a scored token, 124 a
-byte: DRAM is the roof for many long sequences, the chain lengths -> pages -> scores -> threshold
--> emit for one.
+Bytes: 132 a scored token, 8192 of output a sequence; flops: 16 384 a scored token, 124 a byte. DRAM
+is the roof for many long sequences; for one, the chain lengths -> pages -> scores -> threshold ->
+ids is.
 
-Idea: the threshold, not an order, is searched. The keys (scores as order-preserving int32) stay in
-registers, a probe counts those at or above a value, and the count steers the next probe: a logistic
-curve with the mean and deviation of the scores, then interpolation, then halving. About six probes
-are needed, 66 at worst; what the search ends on is exact for every input.
+Idea: a threshold is searched, not an order. Keys (scores as int32 of the same order) stay in
+registers; a probe counts those at or above a value, and the count steers the next probe: first a
+logistic curve with the scores' mean and deviation, then interpolation, and halving where that
+stalls. About six probes find the threshold of normal scores, 79 that of any 8192.
 
-Numerics: codes are widened to fp16, which is exact, and multiplied with fp32 accumulators (the fp8
-instruction of Hopper drops low bits of the sum). NaN ranks above +inf, as in torch.topk.
-See docs/kernels/dsa_indexer.md.
+Numerics: codes are widened to fp16, which is exact, and multiplied with fp32 accumulators: the fp8
+instructions of Hopper drop low bits of the sum. The selection is exact for the scores computed; NaN
+ranks above +inf, as in torch.topk. See docs/kernels/dsa_indexer.md.
 """
 
 import math
@@ -187,7 +187,8 @@ def translate(table_ptr, positions, mask, PAGE: tl.constexpr):
 
 @triton.jit
 def first_guess(count, need, total, total_of_squares):
-    """Where a logistic curve puts the need-th largest of `count` scores, and its scores per rank."""
+    """Where a logistic curve puts the need-th largest of `count` scores, and its slope there,
+    in scores per rank."""
     share = need.to(tl.float32) / count.to(tl.float32)
     mean = total / count
     deviation = tl.sqrt(tl.maximum(total_of_squares / count - mean * mean, 0.0)) / LOGISTIC
@@ -443,7 +444,8 @@ SELECTIONS = (
     (128, {"EACH": 16, "FITS": True, "num_warps": 16}),
     (math.inf, {"EACH": 16, "FITS": False, "num_warps": 16}),
 )
-# Scoring CTAs: all resident at once on a device with 100 SMs or more.
+# Scoring CTAs. Four fit an SM (122 registers a thread), so that 128 SMs hold all of them at once;
+# 34 KiB in flight per SM cover the latency of DRAM.
 RESIDENT_WORKERS = 512
 LEAST_WORKERS = 32  # of a group, when there are many groups
 # The interpreter's cost is per operation, not per element.

@@ -1,6 +1,6 @@
 """dsa_indexer, packed and built as the judge builds it, against the fp64 oracle.
 
-The interpreter needs about 0.04 s for each page of a long sequence: rows are kept just long enough.
+Rows are just long enough: the interpreter works on a row of 2049 tokens for a third of a second.
 """
 
 import numpy as np
@@ -100,9 +100,7 @@ def test_ties_decide_at_every_rank():
     scores[np.random.default_rng(6).permutation(2112)[:1048]] = 3.0
     inputs = inputs_with_scores([scores], seed=6, device=device())
     topk_indices = select(inputs)
-    check(
-        topk_indices, [torch.from_numpy(scores)], inputs["block_table"], inputs["seq_lens"]
-    )
+    check(topk_indices, [torch.from_numpy(scores)], inputs["block_table"], inputs["seq_lens"])
 
 
 @pytest.mark.parametrize("max_num_pages", [33, pytest.param(66, marks=pytest.mark.slow)])
@@ -120,8 +118,10 @@ def hostile_scores(kind, count, rng):
     if kind == "all magnitudes":  # the mean says nothing about the threshold
         return (10.0 ** rng.uniform(-30, 30, count) * rng.choice([-1, 1], count)).astype(np.float32)
     if kind == "adjacent floats":
-        return (np.float32(1.0).view(np.int32) + rng.permutation(count)).astype(np.int32).view(
-            np.float32
+        return (
+            (np.float32(1.0).view(np.int32) + rng.permutation(count))
+            .astype(np.int32)
+            .view(np.float32)
         )
     assert kind == "one outlier"
     return np.where(np.arange(count) == 77, 3e37, rng.uniform(0, 1e-3, count)).astype(np.float32)
@@ -139,11 +139,9 @@ def hostile_scores(kind, count, rng):
     ],
 )
 def test_hostile_scores(kind):
-    scores = hostile_scores(kind, 2300 if kind != "all magnitudes" else 2080, np.random.default_rng(8))
+    scores = hostile_scores(kind, 2300, np.random.default_rng(8))
     inputs = inputs_with_scores([scores], seed=8, device=device())
-    check(
-        select(inputs), [torch.from_numpy(scores)], inputs["block_table"], inputs["seq_lens"]
-    )
+    check(select(inputs), [torch.from_numpy(scores)], inputs["block_table"], inputs["seq_lens"])
 
 
 @pytest.mark.slow
@@ -158,9 +156,7 @@ def test_sequences_that_do_not_fit_into_registers(kind):
         "all magnitudes": lambda: hostile_scores("all magnitudes", count, rng),
     }[kind]()
     inputs = inputs_with_scores([scores], seed=9, device=device())
-    check(
-        select(inputs), [torch.from_numpy(scores)], inputs["block_table"], inputs["seq_lens"]
-    )
+    check(select(inputs), [torch.from_numpy(scores)], inputs["block_table"], inputs["seq_lens"])
 
 
 @not_finite
@@ -170,9 +166,7 @@ def test_nan_ranks_above_infinity_and_infinity_above_the_rest():
     scores[[4, 2053]] = np.inf
     inputs = inputs_with_scores([scores], seed=10, device=device())
     topk_indices = select(inputs)
-    check(
-        topk_indices, [torch.from_numpy(scores)], inputs["block_table"], inputs["seq_lens"]
-    )
+    check(topk_indices, [torch.from_numpy(scores)], inputs["block_table"], inputs["seq_lens"])
     pages = inputs["block_table"][0].tolist()
     special = {pages[j // PAGE_SIZE] * PAGE_SIZE + j % PAGE_SIZE for j in (3, 4, 900, 2050, 2053)}
     assert special <= set(topk_indices[0].tolist())
@@ -305,7 +299,8 @@ def compile_launches(max_num_pages, capability):
     return [(launch["name"], launch["num_warps"]) for launch in launches]
 
 
-@pytest.mark.parametrize("capability", [90, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [90, 100])
 def test_short_tables_compile_as_one_launch(capability):
     assert compile_launches(TOPK // PAGE_SIZE, capability) == [("select_kernel", 16)]
 

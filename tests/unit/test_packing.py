@@ -14,6 +14,7 @@ import pytest
 from harness import packing
 from harness.config import load_solution_config, load_workspace
 from harness.errors import PackingError, UsageError
+from harness.files import PARTIAL_MARK
 from harness.packing import content_sha256, pack, write
 from harness.packing.official import validate
 from tests.unit.packing_checkout import KERNEL, NATIVE_IMPORT, Checkout
@@ -306,16 +307,16 @@ def test_a_failed_write_keeps_the_old_file(checkout, monkeypatch):
     def fail(descriptor):
         raise OSError("disk full")
 
-    monkeypatch.setattr(packing.os, "fsync", fail)
+    monkeypatch.setattr("harness.files.os.fsync", fail)
     with pytest.raises(PackingError, match="disk full"):
         write(packed)
     assert packed.path.read_text() == "old"
-    assert not list(checkout.folder.glob("*.partial"))
+    assert not list(checkout.folder.glob("*partial*"))
 
 
 def test_what_a_killed_write_left_does_not_stop_packing(checkout):
     before = pack(checkout.workspace, checkout.room)
-    checkout.put("solution.json.123.partial", "{")
+    checkout.put(f".solution.json{PARTIAL_MARK}x1", "{")
     assert pack(checkout.workspace, checkout.room) == before
 
 

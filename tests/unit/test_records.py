@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from harness.errors import InfrastructureFailure
 from harness.evaluate.protocol import Status
+from harness.files import write_atomically
 from harness.records import (
     ABSENT,
     OFFICIAL_STATUSES,
@@ -37,7 +38,6 @@ from harness.records import (
     settings_sha256,
     summarise,
     to_text,
-    write_atomically,
     write_latest,
     write_run,
 )

@@ -24,7 +24,7 @@ GENERATED = {"blob", "traces", "dataset", "__pycache__", "failures"}
 
 # Lower may import higher, never the reverse.
 MODULE_ORDER = (
-    *("errors", "config", "packing", "records", "devices", "roofline", "dataset"),
+    *("errors", "files", "config", "packing", "records", "devices", "roofline", "dataset"),
     *("timing", "evaluators", "evaluate", "report", "cli"),
 )
 HARNESS_LINES, FILE_LINES, SCRIPT_LINES = 400, 600, 60

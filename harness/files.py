@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and their hashes."""
+"""Files that appear whole or not at all, and their hashes. Standard library only."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(partial)
         raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with atomic_file(path) as file:
+        file.write(text.encode())
 
 
 def file_sha256(path: Path) -> str:

@@ -1,0 +1,275 @@
+"""dsa_indexer on a CUDA device: official mixes, the oracle, the official rule, hostile scores."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.gpu.references import reference
+from tests.gpu.streams import replay_captured, run_behind_slow_producer
+from tests.oracles.dsa_indexer import (
+    PAGE_SIZE,
+    TOPK,
+    check,
+    empty_output,
+    error_bounds,
+    inputs_with_scores,
+    integer_inputs,
+    oracle,
+    random_inputs,
+)
+from tests.packed import build, call
+
+pytestmark = pytest.mark.gpu
+
+ROOM = "dsa_indexer"
+PAGE_BYTES = 8448
+OFFICIAL_RULE = SimpleNamespace(atol=0.01, rtol=0.01, required_matched_ratio=1.0)
+
+# Lengths of official workloads: without a long sequence, then with one.
+OFFICIAL_LENGTHS = [
+    [int(length) for length in lengths.split()]
+    for lengths in (
+        "2",
+        "6 337",
+        "36 55 75 20 21 404 1092 1",
+        "115 111 1985 114 511 120 374 115 200 152 122 1 1 1 1",
+        "92 48 1044 14 411 30 16 8 3 35 21 5 7 2112 10 2015",
+        "19 12 2162 21 26 46 136 8 9 11 23 18 12 31 131",
+        "20 21 33 13 26 4 14 14 338 22 5196 80 25 965 658 14 103 11 20 4 9 20 56 11 101 17 48 1 1 "
+        "1",
+        "133 136 136 141 1766 198 159 134 202 152 136 275 5806 142 177 492 190 302 178 226 134 137 "
+        "165 244 130 200 129",
+    )
+]
+
+
+def select(inputs):
+    outputs = [empty_output(len(inputs["seq_lens"]), "cuda")]
+    return call(ROOM, list(inputs.values()), outputs)[0]
+
+
+def assert_right(topk_indices, inputs, is_exact=False):
+    values = list(inputs.values())
+    bounds = None if is_exact else error_bounds(*values)
+    check(topk_indices, oracle(*values), inputs["block_table"], inputs["seq_lens"], bounds)
+
+
+def assert_selects(scores, seed, **options):
+    """The selection from given fp32 scores is exact."""
+    inputs = inputs_with_scores(scores, seed, device="cuda", **options)
+    wanted = [torch.as_tensor(score) for score in scores]
+    check(select(inputs), wanted, inputs["block_table"], inputs["seq_lens"])
+
+
+@pytest.mark.parametrize("seq_lens", OFFICIAL_LENGTHS, ids=lambda x: f"{len(x)}x{max(x)}")
+def test_official_mixes(seq_lens):
+    inputs = random_inputs(seq_lens, seed=1, device="cuda")
+    assert_right(select(inputs), inputs)
+
+
+@pytest.mark.parametrize("seq_lens", OFFICIAL_LENGTHS, ids=lambda x: f"{len(x)}x{max(x)}")
+def test_official_rule_accepts(seq_lens):
+    from harness.evaluators import compare_sorted_scores, find_bad_index, scores_at
+
+    inputs = random_inputs(seq_lens, seed=2, device="cuda")
+    chosen, wanted = select(inputs).long(), reference(ROOM)(*inputs.values()).long()
+    problem = find_bad_index(chosen, inputs["seq_lens"], inputs["block_table"], PAGE_SIZE)
+    assert problem is None, problem
+    got, want = (scores_at(ids, inputs, PAGE_SIZE) for ids in (chosen, wanted))
+    assert not compare_sorted_scores(got, want, OFFICIAL_RULE).exceeds_tolerance
+
+
+@pytest.mark.parametrize("seq_lens", [[1, 63, 64, 65, 0], [2047, 2048, 2049, 2050, 4097]], ids=str)
+def test_lengths_on_both_sides_of_a_border(seq_lens):
+    inputs = random_inputs(seq_lens, seed=3, device="cuda")
+    assert_right(select(inputs), inputs)
+
+
+@pytest.mark.parametrize("max_num_pages", [32, 33, 64, 65, 128, 129])
+def test_table_widths_on_both_sides_of_a_launch_choice(max_num_pages):
+    seq_lens = [max_num_pages * PAGE_SIZE, 100, max_num_pages * PAGE_SIZE - 63]
+    inputs = random_inputs(seq_lens, seed=4, device="cuda")
+    assert_right(select(inputs), inputs)
+
+
+def test_thirty_long_sequences():
+    inputs = random_inputs([5824] * 30, seed=5, device="cuda")
+    assert_right(select(inputs), inputs)
+
+
+def test_four_sequences_of_131072():
+    inputs = random_inputs([131072] * 4, seed=6, device="cuda")
+    assert_right(select(inputs), inputs)
+
+
+def test_lengths_of_every_size_beside_163840():
+    inputs = random_inputs([163840, 1, 2049, 8192, 8193, 30000, 0, 12288], seed=7, device="cuda")
+    assert_right(select(inputs), inputs)
+
+
+def test_more_sequences_than_a_group_of_rows():
+    rng = np.random.default_rng(8)
+    seq_lens = rng.integers(0, 3000, 200).tolist()
+    inputs = random_inputs(seq_lens, seed=8, device="cuda")
+    assert_right(select(inputs), inputs)
+
+
+@pytest.mark.parametrize("seq_lens", [[2049], [5824, 2100], [20000, 70]], ids=str)
+def test_thousands_of_ties_at_the_threshold(seq_lens):
+    inputs = integer_inputs(seq_lens, seed=9, device="cuda")
+    assert_right(select(inputs), inputs, is_exact=True)
+
+
+def hostile(kind, count):
+    rng = np.random.default_rng(count)
+    steps = np.arange(count, dtype=np.float32)
+    return {
+        "equal": np.full(count, -0.25),
+        "zero": np.zeros(count),
+        "ascending": steps - count / 2,
+        "descending": -steps,
+        "two values": rng.choice([1.0, 2.0], count, p=[0.8, 0.2]),
+        "all magnitudes": 10.0 ** rng.uniform(-30, 30, count) * rng.choice([-1, 1], count),
+        "adjacent floats": (np.float32(1).view(np.int32) + rng.permutation(count))
+        .astype(np.int32)
+        .view(np.float32),
+        "one outlier": np.where(steps == 77, 3e37, rng.uniform(0, 1e-3, count)),
+        "half a step": np.where(
+            steps < count // 2, 1.0, np.nextafter(np.float32(1), np.float32(2))
+        ),
+        "infinite": np.where(steps % 5 == 0, np.inf, rng.standard_normal(count)),
+        "not numbers": np.where(steps % 3 == 0, np.nan, rng.standard_normal(count)),
+    }[kind].astype(np.float32)
+
+
+@pytest.mark.parametrize("count", [2049, 4096, 5806, 8200, 131072])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "equal",
+        "zero",
+        "ascending",
+        "descending",
+        "two values",
+        "all magnitudes",
+        "adjacent floats",
+        "one outlier",
+        "half a step",
+        "infinite",
+        "not numbers",
+    ],
+)
+def test_hostile_scores(kind, count):
+    assert_selects([hostile(kind, count)], seed=10)
+
+
+def test_tokens_behind_the_length_do_not_count():
+    inputs = random_inputs([2049, 65, 5761, 5], seed=11, device="cuda", unused="best")
+    assert_right(select(inputs), inputs)
+
+
+def test_signs_zero_scales_and_a_page_listed_twice():
+    inputs = random_inputs([5000, 2200], seed=12, device="cuda")
+    inputs["weights"][0] = -inputs["weights"][0].abs()
+    scales = inputs["k_index_cache_fp8"].view(-1, PAGE_BYTES)[:, 8192:].view(torch.float32)
+    scales[3:9].zero_()
+    scales[9:20].neg_()
+    inputs["block_table"][0, 20] = inputs["block_table"][0, 2]
+    inputs["block_table"][1, 3] = inputs["block_table"][0, 2]
+    assert_right(select(inputs), inputs)
+
+
+def test_nan_codes_rank_first():
+    """The interpreter decodes a NaN code to a number; a device must not."""
+    inputs = random_inputs([2500], seed=13, device="cuda")
+    page = inputs["block_table"][0, 7]
+    inputs["k_index_cache_fp8"].view(-1, PAGE_BYTES)[page, 5 * 128 + 3] = 0x7F
+    chosen = select(inputs)
+    assert int(page) * PAGE_SIZE + 5 in chosen[0].tolist()
+    assert_right(chosen, inputs)
+
+
+def test_lengths_and_pages_outside_their_range_stay_in_memory():
+    inputs = random_inputs([2112, 60, 64], seed=14, device="cuda")
+    inputs["block_table"][0, 30:32] = torch.tensor([2**30, -5])
+    inputs["seq_lens"][:] = torch.tensor([2**31 - 1, -3, 64])
+    chosen = select(inputs)
+    torch.cuda.synchronize()
+    assert (chosen[0] != -1).all()
+    assert (chosen[1] == -1).all()
+
+
+def test_pool_beyond_2_to_the_31_bytes():
+    first_page = 254_200  # times 8448 bytes: just past the largest int32
+    inputs = random_inputs([5000, 70], seed=15, device="cuda")
+    small = inputs["k_index_cache_fp8"]
+    num_pages = first_page + small.shape[0]
+    needed = num_pages * PAGE_BYTES * 1.05
+    if torch.cuda.mem_get_info()[0] < needed:
+        pytest.skip(f"needs {needed / 2**30:.0f} GiB of free device memory")
+    want = select(inputs)
+    large = torch.empty(num_pages, *small.shape[1:], dtype=torch.int8, device="cuda")
+    large[first_page:] = small
+    inputs |= {"k_index_cache_fp8": large, "block_table": inputs["block_table"] + first_page}
+    output = empty_output(2, "cuda")
+    build(ROOM)(*inputs.values(), output)  # without the clones of call()
+    moved = torch.where(want >= 0, want + first_page * PAGE_SIZE, want)
+    assert torch.equal(output, moved)
+
+
+@pytest.mark.parametrize("seq_lens", [[2048, 3], [2500, 3], [5806, 9], [40000, 1]], ids=str)
+def test_repeated_calls_agree_bit_for_bit(seq_lens):
+    inputs = random_inputs(seq_lens, seed=16, device="cuda")
+    first = select(inputs)
+    for _ in range(10):
+        assert torch.equal(select(inputs), first)
+
+
+@pytest.mark.parametrize("seq_lens", [[100, 2048], [5806, 9], [40000, 1]], ids=str)
+def test_waits_for_its_inputs_on_the_current_stream(seq_lens):
+    inputs = random_inputs(seq_lens, seed=17, device="cuda")
+    (late,) = run_behind_slow_producer(ROOM, list(inputs.values()), [empty_output(2, "cuda")])
+    assert torch.equal(late, select(inputs))
+
+
+@pytest.mark.parametrize("seq_lens", [[100, 2048], [5806, 9], [40000, 1]], ids=str)
+def test_replays_from_a_graph(seq_lens):
+    inputs = random_inputs(seq_lens, seed=18, device="cuda")
+    (replayed,) = replay_captured(ROOM, list(inputs.values()), [empty_output(2, "cuda")])
+    assert torch.equal(replayed, select(inputs))
+
+
+def test_back_to_back_calls_do_not_mix():
+    """The second kernel of a call may start early; the first of the next call may not."""
+    one = random_inputs([5806, 3000, 17], seed=19, device="cuda")
+    other = random_inputs([2100, 5806, 2500], seed=20, device="cuda")
+    wanted = [select(one), select(other)]
+    outputs = [[empty_output(3, "cuda").fill_(TOPK) for _ in range(2)] for _ in range(20)]
+    for pair in outputs:
+        for inputs, output in zip((one, other), pair, strict=True):
+            build(ROOM)(*inputs.values(), output)
+    for pair in outputs:
+        for output, want in zip(pair, wanted, strict=True):
+            assert torch.equal(output, want)
+
+
+def test_tensors_that_start_off_a_16_byte_boundary():
+    inputs = random_inputs([2500, 3], seed=21, device="cuda")
+    aligned = select(inputs)
+    for name, tensor in inputs.items():
+        shift = 4 // tensor.element_size()
+        room = torch.empty(tensor.numel() + shift, dtype=tensor.dtype, device="cuda")
+        room[shift:] = tensor.flatten()
+        inputs[name] = room[shift:].view(tensor.shape)
+    assert torch.equal(select(inputs), aligned)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_runs_on_the_device_of_its_tensors():
+    inputs = random_inputs([2500, 3], seed=22, device="cuda:1")
+    output = empty_output(2, "cuda:1")
+    with torch.cuda.device(0):
+        build(ROOM)(*inputs.values(), output)
+    assert_right(output, inputs)
