@@ -46,6 +46,7 @@ NUM_V_HEADS = 8
 HEAD_SIZE = 128
 CHUNK = 64  # tokens; the tile of the triangular inverse
 BLOCK_SEQS = 64  # sequences that solve_kernel looks at in one step of its search
+SIZES = ("total_seq_len", "num_seqs")  # one compilation for all values, 1 and multiples of 16 too
 
 
 @triton.jit
@@ -171,7 +172,7 @@ def invert_unit_lower(a, index, ON_GPU: tl.constexpr):
     return merge_blocks(inverse, a, index, 32, ON_GPU)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def solve_kernel(
     q_ptr,  # [T, 4, 128] bf16
     k_ptr,  # [T, 4, 128] bf16
@@ -246,7 +247,7 @@ def solve_kernel(
     store_rows(read_low_ptr, first, count, index, column, ROW, read_low)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def scan_kernel(
     q_ptr,  # [T, 4, 128] bf16
     k_ptr,  # [T, 4, 128] bf16
@@ -339,7 +340,7 @@ def pick(tile, index, step):
     return tl.sum(tl.where(index[:, None] == step, tile.to(tl.float32), 0.0), axis=0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def token_kernel(
     q_ptr,  # [T, 4, 128] bf16
     k_ptr,  # [T, 4, 128] bf16
@@ -423,8 +424,9 @@ def token_kernel(
 
 
 # Up to this many tokens in all, the one launch of token_kernel: its chain is the longest sequence,
-# some 300 cycles a token, against two launches with about 7 us of fixed work.
-TOKEN_LIMIT = 32
+# 0.3 us a token on an H200 (61 tokens: 19.4 us), against 23 to 28 us for the two launches of the
+# chunked form up to 130 tokens (docs/log.md).
+TOKEN_LIMIT = 80
 # One warp a CTA: q and k load in the layout of the state, and no sum leaves the warp.
 TOKEN_LAUNCH = {"BLOCK_V": 4, "BLOCK_T": 8, "num_warps": 1}
 SOLVE_LAUNCH = {"num_warps": 4}
@@ -432,11 +434,13 @@ SOLVE_LAUNCH = {"num_warps": 4}
 # V reads all of q, k, read and write: V is cut as finely as it takes to occupy the SMs.
 #   N <= 3    64 CTAs a sequence; three stages, so that a chunk arrives while the one before is
 #             worked on: 213 KiB, one CTA an SM
-#   N <= 15   32 CTAs a sequence, 88 KiB: two CTAs an SM hide each other's loads
-#   larger    16 CTAs a sequence, 112 KiB: still two an SM, half the reads
+#   N <= 15   32 CTAs a sequence, two stages, 164 KiB
+#   larger    16 CTAs a sequence, 112 KiB: two an SM hide each other's loads
+# Blocks of 16 or 32 with one stage compile with Triton 3.6 and give wrong results on an H200
+# (docs/log.md): measure any new row against the reference.
 SCAN_LAUNCHES = (
     (3, {"BLOCK_V": 16, "num_warps": 4, "num_stages": 3}),
-    (15, {"BLOCK_V": 32, "num_warps": 4, "num_stages": 1}),
+    (15, {"BLOCK_V": 32, "num_warps": 4, "num_stages": 2}),
     (math.inf, {"BLOCK_V": 64, "num_warps": 4, "num_stages": 1}),
 )
 # The interpreter's cost is per CTA, not per element.

@@ -129,11 +129,12 @@ def choose(seq_len, *, shared_bytes=227 * 1024, interpreted=False):
     """The launch for a sequence length: the first row of LAUNCHES that reaches it.
 
     shared_bytes: shared memory a program may use; stages and programs are cut down to fit it.
-    interpreted: the interpreter's cost is per operation, not per element: tall tiles.
+    interpreted: the interpreter pays for operations and for padding; few of either.
     """
     launch = next(launch for limit, launch in LAUNCHES if seq_len <= limit)
     if interpreted:
-        return replace(launch, block_n=1024) if launch.route == "streaming" else launch
+        block_n = {"streaming": 1024, "tiled": launch.block_n}[launch.route]
+        return replace(launch, block_rows=16, block_n=block_n)
     stages = max(2, min(launch.stages, shared_bytes // launch.stage_bytes))
     programs = max(1, min(launch.programs_per_sm, shared_bytes // (stages * launch.stage_bytes)))
     return replace(launch, stages=stages, programs_per_sm=programs)

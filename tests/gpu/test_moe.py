@@ -252,6 +252,19 @@ def test_can_be_captured_in_a_graph(weights, seq_len):
     assert torch.equal(want, output)
 
 
+@pytest.mark.parametrize("seq_len", [5, 2000])
+def test_tensors_that_start_off_a_16_byte_boundary(weights, seq_len):
+    inputs = random_inputs(random_logits(seq_len, 29), weights, 32, seed=30, device="cuda")
+    (want,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+    for name in ("routing_logits", "routing_bias", "hidden_states", "hidden_states_scale"):
+        room = torch.empty(inputs[name].numel() + 1, dtype=inputs[name].dtype, device="cuda")
+        room[1:].view(torch.uint8).copy_(inputs[name].flatten().view(torch.uint8))
+        inputs[name] = room[1:].view(inputs[name].shape)
+    output = torch.empty(want.numel() + 1, dtype=torch.bfloat16, device="cuda")[1:]
+    (output,) = call(ROOM, list(inputs.values()), (output.view(want.shape),))
+    assert_passes(output, want, 0.999)
+
+
 def test_no_tokens(weights):
     inputs = random_inputs(torch.empty(0, EXPERTS), weights, 32, seed=27, device="cuda")
     build(ROOM)(*inputs.values(), empty_output(0))

@@ -51,6 +51,29 @@ def row_of(inputs, row):
     return alone | {"block_table": alone["block_table"][:, :width].contiguous()}
 
 
+@pytest.mark.parametrize(
+    ("place", "replacement", "words"),
+    [
+        (2047, "the best left out", "left out"),
+        (1, "the first again", "too often"),
+        (5, -1, "no token"),
+        (3, "a slot behind the length", "no token"),
+    ],
+)
+def test_the_proof_of_an_output_refuses_wrong_ones(place, replacement, words):
+    scores = torch.arange(2100.0)
+    table, lengths = torch.arange(1, 34, dtype=torch.int32)[None], torch.tensor([2100])
+    right = (scores.flip(0)[:TOPK].int() + PAGE_SIZE)[None]
+    check(right, [scores], table, lengths)
+    right[0, place] = {
+        "the best left out": PAGE_SIZE + 2100 - TOPK - 2,
+        "the first again": int(right[0, 0]),
+        "a slot behind the length": PAGE_SIZE + 2100,
+    }.get(replacement, replacement)
+    with raises_naming(AssertionError, words):
+        check(right, [scores], table, lengths)
+
+
 @pytest.mark.parametrize("seq_lens", [[1], [0, 0], [0, 1, 63, 64, 65], [2048, 3, 2047]], ids=str)
 def test_short_sequences_list_all_tokens(seq_lens):
     inputs = random_inputs(seq_lens, seed=1, device=device())

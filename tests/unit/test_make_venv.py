@@ -80,7 +80,7 @@ def test_the_triton_that_torch_brought_is_kept(checkout):
     assert code == 0
     assert not any("triton" in call for call in installs(calls))
     kept = (checkout.venv / "installed.txt").read_text()
-    assert kept == "torch==2.13.0+cpu\ntriton==3.8.0\n"
+    assert kept == "torch==2.13.0+cpu\ntriton==3.8.0\nnumpy<2.4\n"
 
 
 @pytest.mark.parametrize("step", ["install torch", "install triton", "--requirement", "--no-deps"])

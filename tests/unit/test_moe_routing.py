@@ -142,11 +142,10 @@ def test_non_finite_scores_still_choose_eight_experts():
 
 def test_placement_does_not_depend_on_the_block():
     logits = random_logits(70, 5)
-    placements = [routed(logits, block=block) for block in (8, 16, 128)]
-    for other in placements[1:]:
-        for name, want in placements[0].items():
-            rows = int(placements[0]["counts"].sum()) if name == "row_token" else None
-            assert torch.equal(other[name][:rows], want[:rows])
+    few, many = routed(logits, block=128), routed(logits, block=16)
+    for name, want in few.items():
+        rows = int(few["counts"].sum()) if name == "row_token" else None
+        assert torch.equal(many[name][:rows], want[:rows])
 
 
 routing = None  # the packed module of that name, for the kernel below; set by its test
