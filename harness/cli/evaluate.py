@@ -30,6 +30,7 @@ from harness.timing import TIMERS
 @click.option("--time-reference", is_flag=True, help="Also time the reference.")
 @click.option("--only-trial", type=click.IntRange(min=0), metavar="N", help="Repeat one trial.")
 @click.option("--dump-failures", metavar="DIR", help="Keep the inputs of failing trials there.")
+@click.option("--commit", metavar="SHA", help="What a record names where the tree has no .git.")
 @click.option("--record", is_flag=True, help="Keep a full official sweep as evidence in results/.")
 def evaluate(
     rooms: tuple[str, ...],
@@ -44,6 +45,7 @@ def evaluate(
     time_reference: bool,
     only_trial: int | None,
     dump_failures: str | None,
+    commit: str | None,
     record: bool,
 ) -> int:
     """Judge ROOMs (default: all) by flashinfer-bench's own builders and evaluators.
@@ -65,6 +67,7 @@ def evaluate(
         only_trial=only_trial,
         dump_folder=dump_failures,
         record=record,
+        commit=commit,
     )
     with SweepProgress() as progress:
         return int(run_sweep(load_workspace(), request, progress))

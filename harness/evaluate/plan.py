@@ -42,6 +42,7 @@ class Request:
     only_trial: int | None = None
     dump_folder: str | None = None
     record: bool = False
+    commit: str | None = None
 
 
 @dataclass(frozen=True)

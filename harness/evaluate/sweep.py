@@ -133,7 +133,7 @@ def _run_room(
     if request.record and lost:
         progress.note(f"{plan.room.name}: not recorded, incomplete; run again with --resume")
     elif request.record:
-        record = _record_of(workspace, result, facts)
+        record = _record_of(workspace, result, facts, request.commit)
         path = write_run(record, workspace.root)
         write_latest(record, workspace.root)
         progress.note(f"{plan.room.name}: recorded in {path.relative_to(workspace.root)}")
@@ -204,7 +204,9 @@ def _outcome_of(entry: TraceEntry) -> Outcome:
     )
 
 
-def _record_of(workspace: Workspace, result: RoomResult, facts: DeviceFacts) -> RunRecord:
+def _record_of(
+    workspace: Workspace, result: RoomResult, facts: DeviceFacts, commit: str | None
+) -> RunRecord:
     plan = result.plan
     settings = plan.settings
     return RunRecord(
@@ -213,7 +215,7 @@ def _record_of(workspace: Workspace, result: RoomResult, facts: DeviceFacts) -> 
         solution_name=plan.packed.name,
         solution_sha256=plan.packed.sha256,
         judge_sha256=plan.judge_sha256,
-        commit=_commit(workspace.root),
+        commit=commit or _commit(workspace.root),
         device=facts.slug,
         driver=facts.driver,
         libraries={"cuda": facts.cuda or "none", **libraries()},
