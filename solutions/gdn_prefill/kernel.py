@@ -436,20 +436,22 @@ SOLVE_LAUNCH = {"num_warps": 4}
 #             worked on: 213 KiB, one CTA an SM
 #   N <= 15   32 CTAs a sequence, two stages, 164 KiB
 #   larger    16 CTAs a sequence, 112 KiB: two an SM hide each other's loads
-# Blocks of 16 or 32 with one stage compile with Triton 3.6 and give wrong results on an H200
-# (docs/log.md): measure any new row against the reference.
+# Blocks of 16 or 32 with one stage give wrong results on an H200: the assembler of Triton 3.6 forms
+# some wgmma descriptors from a wrong register (docs/kernels/gdn_prefill.md, "Launch rows that the
+# assembler breaks"). Check any new row on the device against the reference.
 SCAN_LAUNCHES = (
     (3, {"BLOCK_V": 16, "num_warps": 4, "num_stages": 3}),
     (15, {"BLOCK_V": 32, "num_warps": 4, "num_stages": 2}),
     (math.inf, {"BLOCK_V": 64, "num_warps": 4, "num_stages": 1}),
 )
-# The interpreter's cost is per CTA, not per element.
+# The interpreter's cost is per CTA and per token, not per element.
 INTERPRETER_BLOCK_V = HEAD_SIZE
+INTERPRETER_TOKEN_LIMIT = 32
 
 
 def choose(total_seq_len, num_seqs, *, interpreted=False):
     """Launches for a shape: {"token": options} or {"solve": options, "scan": options}."""
-    if total_seq_len <= TOKEN_LIMIT:
+    if total_seq_len <= (INTERPRETER_TOKEN_LIMIT if interpreted else TOKEN_LIMIT):
         launches = {"token": TOKEN_LAUNCH}
     else:
         scan = next(launch for limit, launch in SCAN_LAUNCHES if num_seqs <= limit)

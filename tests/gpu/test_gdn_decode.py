@@ -12,7 +12,7 @@ pytestmark = pytest.mark.gpu
 
 ROOM = "gdn_decode"
 # One bf16 rounding of the output, and fp32 sums of 128 terms.
-OUTPUT_RTOL, OUTPUT_ATOL = 2.0**-8, 1e-6
+OUTPUT_RTOL, OUTPUT_ATOL = 2.0**-7, 1e-6  # one bf16 ulp above a power of two
 STATE_RTOL, STATE_ATOL = 1e-5, 1e-6
 
 

@@ -82,6 +82,7 @@ def check(topk_indices, scores, block_table, seq_lens, bounds=None):
         if count < length:
             rank = np.where(np.isnan(score), np.inf, score)[first]
             error = np.zeros(len(known)) if bounds is None else bounds[row].numpy()[first]
+            error = np.nan_to_num(error, nan=0.0)  # a NaN score has no error: it ranks first
             worst = (rank + error)[taken > 0].min()
             best_left_out = (rank - error)[taken < available].max()
             assert worst >= best_left_out, f"row {row}: chose {worst}, left out {best_left_out}"

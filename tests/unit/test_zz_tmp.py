@@ -1,0 +1,323 @@
+"""gdn_prefill on a CUDA device: official sizes, the oracle, the definition's reference."""
+
+import math
+
+import pytest
+import torch
+
+from tests.gpu.references import reference
+from tests.gpu.streams import replay_captured, run_behind_slow_producer
+from tests.oracles.gdn_prefill import (
+    HEAD_SIZE,
+    V_HEADS,
+    batch_of,
+    count_wrong,
+    empty_outputs,
+    hard_inputs,
+    oracle,
+    random_inputs,
+)
+from tests.packed import build, call
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+ROOM = "gdn_prefill"
+# One bf16 rounding of the output, and factors of 16 bits before it.
+OUTPUT_RTOL, OUTPUT_ATOL = 2.0**-7, 1e-4
+STATE_ATOL = 2e-4  # states reach 5; the official tolerance is 1e-2
+TWO_ROUTES = (40, 300)  # lengths: one takes the recurrent route, the other the chunks
+
+
+def prefill(inputs):
+    return call(ROOM, list(inputs.values()), empty_outputs(inputs))
+
+
+def uneven_lengths(total_seq_len, num_seqs, seed):
+    """Lengths of at least 1 with the given sum, log-normal before they are scaled."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(num_seqs, generator=generator).exp()
+    spare = total_seq_len - num_seqs
+    ends = (weights.cumsum(0) / weights.sum() * spare).round().long()
+    return (torch.diff(ends, prepend=torch.zeros(1, dtype=torch.long)) + 1).tolist()
+
+
+def assert_matches(results, inputs):
+    (output, new_state), (want, want_state) = results, oracle(**inputs)
+    assert count_wrong(output, want) == 0
+    assert count_wrong(new_state, want_state) == 0
+    torch.testing.assert_close(output.double(), want, rtol=OUTPUT_RTOL, atol=OUTPUT_ATOL)
+    for sequence, (got, expected) in enumerate(zip(new_state.double(), want_state, strict=True)):
+        worst = (got - expected).abs().max().item()
+        assert worst <= STATE_ATOL, f"state of sequence {sequence} is off by {worst}"
+
+
+def assert_identical(left, right):
+    for one, other in zip(left, right, strict=True):
+        assert torch.equal(one, other)
+
+
+# Official (tokens, sequences), every row of choose() and both of its edges among them.
+OFFICIAL = [
+    (6, 1),
+    (61, 1),
+    (35, 2),
+    (76, 2),
+    (85, 2),
+    (134, 1),
+    (255, 3),
+    (832, 4),
+    (983, 2),
+    (2107, 1),
+    (3028, 5),
+    (4124, 15),
+    (5709, 2),
+    (8192, 20),
+    (8192, 57),
+]
+
+
+@pytest.mark.parametrize(("total_seq_len", "num_seqs"), [*OFFICIAL, (80, 1), (81, 1), (400, 16)])
+def test_matches_oracle(total_seq_len, num_seqs):
+    lengths = uneven_lengths(total_seq_len, num_seqs, seed=total_seq_len)
+    inputs = batch_of(lengths, seed=num_seqs, device="cpu")
+    assert inputs["q"].shape[0] == total_seq_len
+    assert_matches(prefill(inputs), inputs)
+
+
+@pytest.mark.parametrize("lengths", [[61], [33, 40], [134], [150, 0, 3, 447], [100] * 16])
+@pytest.mark.parametrize("has_state", [True, False])
+def test_matches_the_definition(lengths, has_state):
+    inputs = batch_of(lengths, seed=len(lengths), device="cpu")
+    if not has_state:
+        inputs["state"] = None
+    results, wanted = prefill(inputs), reference(ROOM)(*inputs.values())
+    for got, want in zip(results, wanted, strict=True):
+        assert count_wrong(got, want.double()) == 0
+
+
+@pytest.mark.parametrize("length", [1, 2, 31, 32, 63, 64, 65, 127, 128, 129])
+def test_one_sequence_of_every_awkward_length(length):
+    inputs = batch_of([length], seed=length, device="cpu")
+    assert_matches(prefill(inputs), inputs)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [0, 1, 2, 0, 31, 0],
+        [0, 1, 2, 0, 31, 63, 64, 65, 129, 0],
+        [65, 0, 0, 129],
+        [64] * 20,
+        [1] * 200,
+        [0] * 70 + [90],
+        [3, 0] * 100 + [700],
+    ],
+)
+def test_awkward_lengths_in_one_batch(lengths):
+    inputs = batch_of(lengths, seed=sum(lengths), device="cpu")
+    is_empty = [length == 0 for length in lengths]
+    inputs["state"][is_empty] = float("nan")
+    results = prefill(inputs)
+    assert_matches(results, inputs)
+    assert not results[1][is_empty].any()
+
+
+@pytest.mark.parametrize("lead", [1, 100])
+@pytest.mark.parametrize("length", TWO_ROUTES)
+def test_tokens_of_no_sequence_are_zero(lead, length):
+    stop = lead + length
+    inputs = random_inputs([lead, lead, stop], seed=lead, total_seq_len=stop + 70, device="cpu")
+    results = output, _ = prefill(inputs)
+    assert_matches(results, inputs)
+    assert not output[:lead].any()
+    assert not output[stop:].any()
+
+
+@pytest.mark.parametrize("length", TWO_ROUTES)
+@pytest.mark.parametrize("scale", [None, 0, 0.0, -0.25])
+def test_without_state_and_with_other_scales(length, scale):
+    inputs = batch_of([length, 7], seed=1, device="cpu") | {"state": None, "scale": scale}
+    assert_matches(prefill(inputs), inputs)
+
+
+@pytest.mark.parametrize("num_seqs", [1, 4, 16])
+@pytest.mark.parametrize("length", [20, 80, 100, 1000])
+def test_gates_at_their_ends_and_keys_that_repeat(length, num_seqs):
+    """g of exactly 0 and 1, beta of 0 and 1, equal and nearly parallel keys, head by head."""
+    cu_seqlens = [length * index for index in range(num_seqs + 1)]
+    inputs = hard_inputs(cu_seqlens, seed=2, device="cpu")
+    results = prefill(inputs)
+    assert_matches(results, inputs)
+    # g = 1 and beta = 0: nothing happens to the state, whatever the keys.
+    assert torch.equal(results[1][:, 3], inputs["state"][:, 3])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "are_equal"), [([16], True), ([16] * 8, True), ([64], False), ([100, 64], False)]
+)
+def test_keys_of_norm_2(lengths, are_equal):
+    """Equal keys with beta = g = 1: every token multiplies the error by -3."""
+    inputs = batch_of(lengths, seed=3, device="cpu")
+    inputs["k"] *= 2
+    if are_equal:
+        inputs["k"] = inputs["k"][:1].repeat(sum(lengths), 1, 1)
+        inputs["a"].fill_(-120.0)
+        inputs["b"].fill_(120.0)
+    for got, want in zip(prefill(inputs), oracle(**inputs), strict=True):
+        assert count_wrong(got, want) == 0
+
+
+def test_strong_decay_is_as_exact_late_in_a_chunk_as_early():
+    inputs = batch_of([1024], seed=4, device="cpu")
+    for name in ("A_log", "dt_bias", "a"):
+        inputs[name].zero_()  # g = 0.5
+    output, _ = results = prefill(inputs)
+    assert_matches(results, inputs)
+    error = (output.double() - oracle(**inputs)[0]).abs().amax(dim=(1, 2)).view(-1, 64).amax(0)
+    assert error[32:].max() < 5 * error[:32].max()
+    assert error[:32].max() < 5 * error[32:].max()
+
+
+def slow_decay_inputs(length):
+    """Unit-norm keys, g of about 1 - 1e-5, beta near 0.5: what is wrong in the state stays."""
+    inputs = batch_of([length], seed=5, device="cpu")
+    inputs["A_log"].fill_(-9.0)
+    inputs["dt_bias"].fill_(-2.0)
+    return inputs
+
+
+def with_beta_in_bf16(inputs):
+    rounded = torch.sigmoid(inputs["b"].double()).bfloat16().double()
+    return inputs | {"b": torch.logit(rounded)}
+
+
+def test_state_error_hardly_grows_with_length(capsys):
+    """Prints the curve; a kernel that rounded beta to bf16 would lie far above it."""
+    lengths = [64, 128, 256, 512, 1024, 2048, 4096, 8192]
+    errors, coarse = [], []
+    for length in lengths:
+        inputs = slow_decay_inputs(length)
+        want = oracle(**inputs)[1]
+        errors.append((prefill(inputs)[1].double() - want).abs().max().item())
+        coarse.append((oracle(**with_beta_in_bf16(inputs))[1] - want).abs().max().item())
+    slope = math.log(errors[-1] / errors[0]) / math.log(lengths[-1] / lengths[0])
+    with capsys.disabled():
+        print("\ntokens  state error  with beta in bf16")
+        for row in zip(lengths, errors, coarse, strict=True):
+            print("{:6d}  {:11.1e}  {:17.1e}".format(*row))
+        print(f"log-log slope {slope:.2f}")
+    assert max(errors) < STATE_ATOL
+    assert slope < 0.5
+    assert coarse[-1] > 10 * errors[-1]
+
+
+@pytest.mark.parametrize("lengths", [[20, 30], [90, 130, 65]])
+def test_sequences_do_not_meet(lengths):
+    """Nothing of a sequence reaches another, not even NaN."""
+    inputs = batch_of(lengths, seed=6, device="cpu")
+    output, new_state = prefill(inputs)
+    first = lengths[0]
+    changed = {
+        name: value.clone() if torch.is_tensor(value) else value for name, value in inputs.items()
+    }
+    for name in ("q", "k", "v", "a", "b"):
+        changed[name][:first] = float("nan")
+    changed["state"][0] = float("nan")
+    other_output, other_state = prefill(changed)
+    assert torch.equal(output[first:], other_output[first:])
+    assert torch.equal(new_state[1:], other_state[1:])
+    assert other_state[0].isnan().any()
+
+
+@pytest.mark.parametrize("length", TWO_ROUTES)
+def test_columns_of_v_do_not_meet(length):
+    """A column of V is a recurrence of its own: NaN in one reaches no other, nor another head."""
+    inputs = batch_of([length], seed=7, device="cpu")
+    output, new_state = prefill(inputs)
+    inputs["v"][length // 2, 5, 77] = float("nan")
+    other_output, other_state = prefill(inputs)
+    assert other_state[0, 5, 77].isnan().all()
+    is_kept = torch.ones(V_HEADS, HEAD_SIZE, dtype=torch.bool, device="cpu")
+    is_kept[5, 77] = False
+    assert torch.equal(other_output[:, is_kept], output[:, is_kept])
+    assert torch.equal(other_state[:, is_kept], new_state[:, is_kept])
+
+
+@pytest.mark.parametrize("lengths", [[33], [2107], [500] * 4, [100] * 57])
+def test_repeated_calls_agree_bit_for_bit(lengths):
+    inputs = batch_of(lengths, seed=8, device="cpu")
+    first = prefill(inputs)
+    kept = [tensor.clone() for tensor in first]
+    for _ in range(10):
+        assert_identical(prefill(inputs), first)
+    prefill(batch_of([150, 150], seed=9, device="cpu"))
+    assert_identical(first, kept)
+
+
+@pytest.mark.parametrize("length", TWO_ROUTES)
+def test_tensors_that_start_off_a_16_byte_boundary(length):
+    inputs = batch_of([length], seed=10, device="cpu")
+    for name, tensor in list(inputs.items())[:-1]:
+        room = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device="cpu")
+        room[1:] = tensor.flatten()
+        inputs[name] = room[1:].view(tensor.shape)
+    shifted = [
+        torch.empty(x.numel() + 1, dtype=x.dtype, device="cpu")[1:].view(x.shape)
+        for x in empty_outputs(inputs)
+    ]
+    assert_matches(call(ROOM, list(inputs.values()), shifted), inputs)
+
+
+@pytest.mark.parametrize("lengths", [[40], [300, 200]])
+def test_waits_for_its_inputs_on_the_current_stream(lengths):
+    inputs = batch_of(lengths, seed=11, device="cpu")
+    late = run_behind_slow_producer(ROOM, list(inputs.values()), empty_outputs(inputs))
+    assert_identical(late, prefill(inputs))
+
+
+@pytest.mark.parametrize("lengths", [[40], [300, 200]])
+def test_replays_from_a_graph(lengths):
+    inputs = batch_of(lengths, seed=12, device="cpu")
+    replayed = replay_captured(ROOM, list(inputs.values()), empty_outputs(inputs))
+    assert_identical(replayed, prefill(inputs))
+
+
+@pytest.mark.skipif(True, reason="needs two CUDA devices")
+@pytest.mark.parametrize("length", TWO_ROUTES)
+def test_runs_on_the_device_of_its_tensors(length):
+    inputs = batch_of([length], seed=13, device="cuda:1")
+    outputs = empty_outputs(inputs)
+    with torch.cuda.device(0):
+        build(ROOM)(*inputs.values(), *outputs)
+    assert_matches(outputs, inputs)
+
+
+def test_no_tokens_and_no_sequences():
+    output, new_state = prefill(random_inputs([0, 0, 0], seed=14, device="cpu"))
+    assert output.numel() == 0
+    assert not new_state.any()
+    output, new_state = prefill(random_inputs([0], seed=15, total_seq_len=5, device="cpu"))
+    assert not output.any()
+    assert new_state.numel() == 0
+
+
+def test_offsets_beyond_2_to_the_31():
+    total = 2**31 // (V_HEADS * HEAD_SIZE) + 300  # tokens; the last ones need 64-bit offsets
+    needed = total * (6 * 1024 + V_HEADS * 64 * 8) * 1.1
+    if torch.cuda.mem_get_info()[0] < needed:
+        pytest.skip(f"needs {needed / 2**30:.0f} GiB of free device memory")
+    few = batch_of([130, 100], seed=16, device="cpu")
+    per_token = ("q", "k", "v", "a", "b")
+    inputs = {
+        name: value.new_zeros((total, *value.shape[1:])) if name in per_token else value
+        for name, value in few.items()
+    }
+    for name in per_token:
+        inputs[name][-230:] = few[name]
+    inputs["cu_seqlens"] = torch.tensor([total - 230, total - 100, total], device="cpu")
+    outputs = empty_outputs(inputs)
+    build(ROOM)(*inputs.values(), *outputs)  # without the clones of call()
+    want_output, want_state = prefill(few)
+    assert torch.equal(outputs[0][-230:], want_output)
+    assert torch.equal(outputs[1], want_state)
+    assert not outputs[0][:-230].any()
