@@ -19,7 +19,7 @@ def require(tensor, name, shape, dtype, like=None):
         raise TypeError(f"{name}: expected {dtype}, got {tensor.dtype}")
     sizes = tuple(tensor.shape)
     fits = len(sizes) == len(shape) and all(
-        want is None or got == want for got, want in zip(sizes, shape)
+        want is None or got == want for got, want in zip(sizes, shape, strict=True)
     )
     if not fits:
         raise ValueError(f"{name}: expected shape {_show(shape)}, got {_show(sizes)}")

@@ -8,6 +8,7 @@ launches lie between kernels. Nothing is kept from one call to the next but Trit
 
 import functools
 
+import torch
 import triton
 
 
@@ -21,6 +22,14 @@ def prepare(kernel, grid, *args, **kwargs):
         return functools.partial(kernel[grid], *args, **kwargs)
     compiled = kernel.warmup(*args, grid=grid, **kwargs)
     values = {p.name: p.default for p in kernel.params if p.has_default}
-    values |= zip(kernel.arg_names, args)
+    values |= zip(kernel.arg_names, args, strict=False)  # the rest is in kwargs
     values |= kwargs
-    return functools.partial(compiled[(*grid, 1, 1)[:3]], *(values[n] for n in kernel.arg_names))
+    # Addresses, not tensors: a launch asks each tensor for its address, and the driver about that.
+    ordered = [values[name] for name in kernel.arg_names]
+    bound = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in ordered]
+    return functools.partial(_launch, compiled[(*grid, 1, 1)[:3]], bound, ordered)
+
+
+def _launch(run, bound, ordered):
+    """ordered holds the tensors whose addresses are bound: they stay allocated until now."""
+    run(*bound)
