@@ -1,11 +1,8 @@
-"""The official command line, with the DSA acceptance rules registered in every process.
-
-harness/__main__.py registers them at import when the first argument is ``fib``: the spawned
-workers of flashinfer-bench import it again and so know the same rules.
-"""
+"""The official command line, with the DSA acceptance rules registered in every process."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -18,7 +15,5 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def fib(arguments: tuple[str, ...]) -> None:
     """flashinfer-bench's own CLI, for example: fib run --local . --use-isolated-runner"""
-    from flashinfer_bench.cli.main import cli as official
-
-    sys.argv = ["flashinfer-bench", *arguments]
-    official()
+    # A program of its own: see harness/cli/official.py for why.
+    os.execv(sys.executable, [sys.executable, "-m", "harness.cli.official", *arguments])

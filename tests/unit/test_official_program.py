@@ -1,0 +1,57 @@
+"""The unmodified official CLI, its spawned workers included, on a CPU and with our DSA rules."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import dataset
+from harness.config import load_workspace
+
+ROOT = Path(__file__).parents[2]
+
+# What flashinfer-bench 0.1.2 asks of CUDA without need. Children inherit PYTHONPATH, and with it this.
+CUDA_STAND_IN = '''
+import contextlib, torch
+
+class Event:
+    def __init__(self, **_): pass
+    def record(self, *_): pass
+    def elapsed_time(self, other): return 1.0
+
+torch.cuda.synchronize = torch.cuda.set_device = torch.cuda.empty_cache = lambda *_: None
+torch.cuda.Event = Event
+torch.cuda.device = lambda *_: contextlib.nullcontext()
+
+import flashinfer_bench.utils
+import flashinfer_bench.bench.runner.isolated_runner as runner
+flashinfer_bench.utils.list_cuda_devices = lambda: ["cpu:0"]
+'''
+
+
+@pytest.mark.slow
+def test_spawned_workers_know_the_rules(tmp_path):
+    """The room's order of indices is not the reference's: only the order-free rule accepts it."""
+    workspace = load_workspace()
+    out = tmp_path / "set"
+    dataset.export(workspace, workspace.root, out, "30cecff1 d8a73470")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(CUDA_STAND_IN)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)]),
+        "TRITON_INTERPRET": "1",
+        "FIB_CACHE_PATH": str(tmp_path / "cache"),
+    }
+    options = ["--use-isolated-runner", "--warmup-runs", "0", "--iterations", "1"]
+    command = [sys.executable, "-m", "harness", "fib", "run", "--local", str(out), *options]
+    done = subprocess.run(
+        [*command, "--num-trials", "1"], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = [x for path in out.glob("traces/**/*.jsonl") for x in path.read_text().splitlines()]
+    statuses = [json.loads(line)["evaluation"]["status"] for line in lines]
+    assert statuses == ["PASSED", "PASSED"], done.stderr[-2000:]
