@@ -47,6 +47,7 @@ class Errors:
     max_absolute: float
     max_relative: float
     exceeds_tolerance: bool
+    detail: str | None = None
 
 
 class _DsaEvaluator(DefaultEvaluator):  # type: ignore[misc]
@@ -119,7 +120,8 @@ class _DsaEvaluator(DefaultEvaluator):  # type: ignore[misc]
             max_absolute_error=max(e.max_absolute for e in errors),
         )
         if any(e.exceeds_tolerance for e in errors):
-            return fail(EvaluationStatus.INCORRECT_NUMERICAL, worst)
+            details = "; ".join(e.detail for e in errors if e.exceeds_tolerance and e.detail)
+            return fail(EvaluationStatus.INCORRECT_NUMERICAL, worst, details or None)
         return worst, None
 
 
@@ -151,8 +153,9 @@ class DsaSparseAttentionEvaluator(_DsaEvaluator):
         for name, got, want in zip(definition.outputs, out, ref, strict=False):
             empty = torch.isneginf(want) & torch.isneginf(got)
             got, want = got.masked_fill(empty, 0.0), want.masked_fill(empty, 0.0)
-            if torch.isnan(got).any():
-                raise _Rejected(f"{name} holds NaN", float("nan"))
+            for side, values in (("output", got), ("reference", want)):
+                if torch.isnan(values).any():
+                    raise _Rejected(f"{name}: NaN in the {side}", float("nan"))
             if torch.isinf(got).any() or torch.isinf(want).any():
                 # inf / inf is NaN, which the element rule would take for a match
                 raise _Rejected(f"{name}: an infinity meets a value that is none")
@@ -242,18 +245,18 @@ def find_bad_index(
 ) -> str | None:
     """A sentence about the first unreachable or repeated index, or None.
 
-    chosen: int64 [B, topk] physical token ids, -1 for none. The first slot of a row's block
+    chosen: int64 [B, topk] physical token ids, negative for none. The first slot of a row's block
     table that holds an index's page decides its position, as in the official rule.
     """
     for row, (ids, table) in enumerate(zip(chosen, block_table.long(), strict=True)):
         length = int(seq_lens[row])
-        used = ids[ids != -1]
+        used = ids[ids >= 0]  # any negative index is none, as in the official rule
         pages = table[: -(-length // page_size)]
         same_page = (used[:, None] // page_size) == pages[None, :]
         if not len(pages):  # argmax over no column raises
             same_page = used[:, None] != used[:, None]
         position = same_page.int().argmax(dim=1) * page_size + used % page_size
-        bad = (used < 0) | ~same_page.any(dim=1) | (position >= length)
+        bad = ~same_page.any(dim=1) | (position >= length)
         if bad.any():
             return (
                 f"out-of-range index {int(used[bad][0])} in row {row}: not a position below "
@@ -266,7 +269,7 @@ def find_bad_index(
 
 
 def scores_at(chosen: torch.Tensor, values: dict[str, Any], page_size: int) -> torch.Tensor:
-    """fp32 scores [B, topk] of physical token ids, -inf where the id is -1."""
+    """fp32 scores [B, topk] of physical token ids, -inf where the id is negative."""
     cache, q, weights = values["k_index_cache_fp8"], values["q_index_fp8"], values["weights"]
     num_pages, _, _, row_bytes = cache.shape
     head_dim = row_bytes - 4
@@ -280,7 +283,7 @@ def scores_at(chosen: torch.Tensor, values: dict[str, Any], page_size: int) -> t
         scale = flat[page[:, None], offset].contiguous().view(torch.float32)
         logits = torch.relu(q[row].float() @ (keys * scale).T)
         score = (logits * weights[row][:, None]).sum(dim=0)
-        scores.append(score.masked_fill(ids == -1, float("-inf")))
+        scores.append(score.masked_fill(ids < 0, float("-inf")))
     return torch.stack(scores) if scores else chosen.float()
 
 
@@ -296,9 +299,25 @@ def compare_sorted_scores(got: torch.Tensor, want: torch.Tensor, cfg: Any) -> Er
     bad = ((absolute > cfg.atol) & (relative > cfg.rtol)) | mismatch
     matched = 1.0 - bad.sum().item() / bad.numel()
     required = 1.0 if cfg.required_matched_ratio is None else cfg.required_matched_ratio
+    detail = _describe_scores(got, want, bad) if matched < required else None
     if mismatch.any():
-        return Errors(float("inf"), float("inf"), matched < required)
-    return Errors(absolute.max().item(), relative.max().item(), matched < required)
+        return Errors(float("inf"), float("inf"), matched < required, detail)
+    worst = absolute.max().item(), relative.max().item()
+    return Errors(*worst, matched < required, detail)
+
+
+def _describe_scores(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str:
+    """First wrong and worst score of rows sorted by value: a missing winner shifts the rest."""
+    row, rank = (int(i) for i in bad.nonzero()[0])
+    gap = (got - want).abs().nan_to_num(float("inf"), float("inf")).masked_fill(~bad, -1.0)
+    at = int(gap.argmax())
+    worst_row, worst_rank = divmod(at, got.shape[1])
+    return (
+        f"{int(bad.sum())} of {bad.numel()} sorted scores wrong; first in row {row} at rank "
+        f"{rank}: expected {want[row, rank]:.6g}, got {got[row, rank]:.6g}; worst in row "
+        f"{worst_row} at rank {worst_rank}: expected {want[worst_row, worst_rank]:.6g}, "
+        f"got {got[worst_row, worst_rank]:.6g}"
+    )
 
 
 def register() -> list[str]:

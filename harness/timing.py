@@ -10,8 +10,8 @@ flashinfer-bench main calls it; the numbers of 0.1.2's event timer are not compa
 
 from __future__ import annotations
 
+import importlib.metadata
 import statistics
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ from harness.errors import EnvironmentUnfit, HarnessError, UsageError
 
 ESTIMATION_CALLS = 5  # the official procedure makes them before its warm-up
 L2_FLUSH_FACTOR = 2
-TIMERS = ("cupti", "events", "host")
+TIMERS = ("cupti", "events")
+CUPTI_PYTHON_MAJOR = 13  # what flashinfer's procedure asks for; older ones fall back to events
 
 
 class NoGpuWork(HarnessError):
@@ -216,26 +217,29 @@ class EventTimer:
         return Measurement(statistics.median(samples_us), samples_us, ())
 
 
-class HostTimer:
-    """One call on the host's clock: what a run on the CPU reports. Not a kernel latency."""
+def require_timer(name: str) -> None:
+    """Raise UsageError for an unknown timer, EnvironmentUnfit for one that cannot run here.
 
-    name = "host"
-
-    def measure(self, call: Callable[[], Any], warmup_runs: int, iterations: int) -> Measurement:
-        begin = time.perf_counter()
-        call()
-        elapsed_us = (time.perf_counter() - begin) * 1e6
-        return Measurement(elapsed_us, (elapsed_us,), ())
+    Imports neither torch nor CUPTI, so that a sweep can ask before its first worker starts.
+    """
+    if name not in TIMERS:
+        raise UsageError(f"timer: expected one of {', '.join(TIMERS)}, got {name!r}")
+    if name != "cupti":
+        return
+    try:
+        version = importlib.metadata.version("cupti-python")
+    except importlib.metadata.PackageNotFoundError:
+        version = "none"
+    if not version.split(".")[0].isdigit() or int(version.split(".")[0]) < CUPTI_PYTHON_MAJOR:
+        raise EnvironmentUnfit(
+            f"CUPTI timer: expected cupti-python {CUPTI_PYTHON_MAJOR} or newer, got {version}; "
+            "install it, or ask for --timer events, whose numbers are not comparable"
+        )
 
 
 def select_timer(name: str, device: str) -> Timer:
-    """The timer called `name` for `device`. Raises UsageError, EnvironmentUnfit."""
-    if name not in TIMERS:
-        raise UsageError(f"timer: expected one of {', '.join(TIMERS)}, got {name!r}")
-    if (name == "host") != (device == "cpu"):
-        raise UsageError(f"timer: {name} does not measure work on {device}")
-    if name == "host":
-        return HostTimer()
+    """The timer called `name` for a CUDA device. Raises UsageError, EnvironmentUnfit."""
+    require_timer(name)
     return CuptiTimer(device) if name == "cupti" else EventTimer(device)
 
 

@@ -26,7 +26,7 @@ from harness.timing import TIMERS
 @click.option("--resume", is_flag=True, help="Keep verdicts of the same solution, judge and data.")
 @click.option("--route", type=click.Choice(["portable"]), help="Leave the native route out.")
 @click.option("--dataset", metavar="DIR", help="An official data set, used in place.")
-@click.option("--timer", type=click.Choice(TIMERS[:2]), help="Default: cupti.")
+@click.option("--timer", type=click.Choice(TIMERS), help="Default: cupti.")
 @click.option("--time-reference", is_flag=True, help="Also time the reference.")
 @click.option("--only-trial", type=click.IntRange(min=0), metavar="N", help="Repeat one trial.")
 @click.option("--dump-failures", metavar="DIR", help="Keep the inputs of failing trials there.")

@@ -15,14 +15,15 @@ from typing import Any
 import torch
 from flashinfer_bench.bench.config import BenchmarkConfig
 from flashinfer_bench.bench.evaluators.registry import resolve_evaluator
-from flashinfer_bench.bench.evaluators.utils import allocate_outputs
+from flashinfer_bench.bench.evaluators.utils import allocate_outputs, normalize_result
 from flashinfer_bench.bench.utils import make_eval
 from flashinfer_bench.compile import BuilderRegistry
 from flashinfer_bench.data import Correctness, Definition, EvaluationStatus, Performance, Solution
 from flashinfer_bench.data import Workload as OfficialWorkload
 
+from harness.errors import HarnessError
 from harness.evaluate.diagnosis import describe_mismatch, describe_reference, dump_inputs
-from harness.evaluate.protocol import Job, Outcome, Stage, Status, trial_seed
+from harness.evaluate.protocol import HOST_TIMER, Job, Outcome, Stage, Status, trial_seed
 from harness.timing import InconsistentGpuWork, NoGpuWork, Timer, select_timer
 
 ReportStage = Callable[[Stage], None]
@@ -119,7 +120,7 @@ class _Judge:
     def build(self) -> PoisoningRunnable:
         self.report(Stage.BUILD)
         try:
-            solution = Solution.model_validate_json(Path(self.job.solution_path).read_text())
+            solution = Solution.model_validate_json(self.job.solution)
             runnable = BuilderRegistry.get_instance().build(self.definition, solution)
         except Exception as error:
             raise _Verdict(
@@ -157,7 +158,7 @@ class _Judge:
         """Latency of each trial in µs, and the names of the GPU activities."""
         self.report(Stage.TIMING)
         settings = self.job.settings
-        if settings.timer == "host":
+        if settings.timer == HOST_TIMER:
             return [runnable.last_call_us], ()
         timer = select_timer(settings.timer, self.job.device)
         latencies, activities = [], ()
@@ -168,7 +169,7 @@ class _Judge:
         return latencies, activities
 
     def time_reference(self) -> float | None:
-        if not self.job.time_reference or self.job.settings.timer == "host":
+        if not self.job.time_reference or self.job.settings.timer == HOST_TIMER:
             return None
         reference = BuilderRegistry.get_instance().build_reference(self.definition)
         timer = select_timer(self.job.settings.timer, self.job.device)
@@ -206,12 +207,10 @@ class _Judge:
             notes += self._mismatches(runnable, values, expected)
         notes += [line for line in (evaluation.log or "").splitlines() if line][:1]
         if self.job.dump_folder:
-            stem = f"{self.job.room}-{self.job.uuid}-trial{trial}"
-            names = list(self.definition.inputs)
-            notes.append(f"inputs kept in {dump_inputs(self.job.dump_folder, stem, names, values)}")
+            notes.append(self._dump(trial, values))
         notes.append(
             f"repeat: python -m harness evaluate {self.job.room} --workloads {self.job.uuid} "
-            f"--seed {self.job.settings.seed} --only-trial {trial}"
+            f"--seed {self.job.settings.seed} --only-trial {trial}{self.job.repeat_options}"
         )
         correctness = evaluation.correctness
         return Outcome(
@@ -223,14 +222,30 @@ class _Judge:
             evaluation=evaluation.model_dump(mode="json"),
         )
 
+    def _dump(self, trial: int, values: list[Any]) -> str:
+        stem = f"{self.job.room}-{self.job.uuid}-trial{trial}"
+        try:
+            path = dump_inputs(
+                str(self.job.dump_folder), stem, list(self.definition.inputs), values
+            )
+        except Exception as error:
+            return f"inputs could not be kept: {_one_line(error)}"
+        return f"inputs kept in {path}"
+
     def _mismatches(
         self, runnable: PoisoningRunnable, values: list[Any], expected: list[torch.Tensor]
     ) -> list[str]:
         if self.definition.name.startswith("dsa_topk_indexer"):
-            return []  # indices are compared by their scores; the evaluator's log says which
-        with torch.no_grad():
-            out = allocate_outputs(self.definition, values, self.job.device)
-            runnable(*values, *out)
+            return []  # indices are compared by their scores; the evaluator says which differ
+        try:
+            with torch.no_grad():
+                if runnable.metadata.destination_passing_style:
+                    out = allocate_outputs(self.definition, values, self.job.device)
+                    runnable(*values, *out)
+                else:
+                    out = normalize_result(self.definition, runnable(*values), self.job.device)
+        except Exception as error:
+            return [f"a second call for the explanation failed: {_one_line(error)}"]
         settings = self.job.settings
         found = (
             describe_mismatch(
@@ -259,16 +274,19 @@ class _Judge:
             reference_latency_ms=(reference_us or 0.0) / 1e3,
             speedup_factor=(reference_us or 0.0) / mean_us,
         )
+        on_host = self.job.settings.timer == HOST_TIMER
         evaluation = make_eval(
             status=EvaluationStatus.PASSED,
             device=self.job.device,
             log_path=None,
             correctness=correctness,
             performance=performance,
+            # The official schema wants a latency beside PASSED.
+            extra_msg="host time under the Triton interpreter, not a latency" if on_host else None,
         )
         return Outcome(
             Status.PASSED,
-            latency_us=None if self.job.settings.timer == "host" else mean_us,
+            latency_us=None if on_host else mean_us,
             trial_latencies_us=tuple(latencies_us),
             reference_latency_us=reference_us,
             max_abs_error=correctness.max_absolute_error,
@@ -291,6 +309,8 @@ def judge(job: Job, report: ReportStage) -> Outcome:
         return state.passed(correctness, latencies_us, activities)
     except _Verdict as verdict:
         return verdict.outcome
+    except HarnessError as error:
+        return Outcome(Status.INFRASTRUCTURE, detail=str(error), log=_trace())
 
 
 def _one_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from harness.config import Room, Workspace
 from harness.dataset import WorkloadRow
 from harness.devices import DeviceFacts, libraries
 from harness.errors import DatasetError, UsageError
-from harness.evaluate.protocol import Job, Settings
-from harness.packing import Packed, pack, write
+from harness.evaluate.protocol import HOST_TIMER, Job, Settings
+from harness.packing import Packed, pack
 from harness.records import judge_sha256, settings_sha256
 
 PROTOCOLS = ("official", "fast")
@@ -20,7 +21,8 @@ JUDGE_SOURCES = (
     "harness/evaluators.py",
     "harness/timing.py",
     "harness/evaluate/judge.py",
-    "harness/evaluate/diagnosis.py",
+    "harness/evaluate/worker.py",
+    "harness/evaluate/protocol.py",
 )
 
 
@@ -51,7 +53,6 @@ class RoomPlan:
 
     room: Room
     packed: Packed
-    solution_path: Path
     rows: tuple[WorkloadRow, ...]
     settings: Settings
     dataset_root: Path
@@ -65,14 +66,19 @@ class RoomPlan:
         return Job(
             room=self.room.name,
             definition_path=str(self.definition_path),
-            solution_path=str(self.solution_path),
+            solution=self.packed.text,
             dataset_root=str(self.dataset_root),
             workload={"axes": dict(row.axes), "inputs": dict(row.inputs), "uuid": row.uuid},
             device=device,
             settings=self.settings,
             only_trial=request.only_trial,
             time_reference=request.time_reference,
-            dump_folder=request.dump_folder,
+            dump_folder=str(Path(request.dump_folder).resolve()) if request.dump_folder else None,
+            repeat_options="".join(
+                f" --{name} {shlex.quote(value)}"
+                for name, value in (("route", request.route), ("dataset", request.dataset))
+                if value
+            ),
         )
 
 
@@ -115,10 +121,23 @@ def resolve_settings(room: Room, request: Request, on_cpu: bool) -> Settings:
             trials=FAST_TRIALS,
         )
     if on_cpu:
-        settings = replace(settings, trials=1, timer="host")
+        settings = replace(settings, trials=1, timer=HOST_TIMER)
     if request.trials is not None:
         settings = replace(settings, trials=request.trials)
     return settings
+
+
+def describe_settings(plan: RoomPlan, request: Request) -> str:
+    """The resolved settings that are not config.toml's, each with where it comes from."""
+    official = plan.room.evaluation
+    changed = []
+    for name, value in asdict(plan.settings).items():
+        if name in ("timer", "seed") or value == getattr(official, name):
+            continue
+        asked = name == "trials" and request.trials is not None
+        protocol = "no GPU" if plan.settings.timer == HOST_TIMER else request.protocol
+        changed.append(f"{name} {value} ({'--trials' if asked else protocol})")
+    return "settings of config.toml" + (", but " + ", ".join(changed) if changed else "")
 
 
 def _plan_room(
@@ -138,7 +157,6 @@ def _plan_room(
     return RoomPlan(
         room=room,
         packed=packed,
-        solution_path=write(packed),
         rows=rows,
         settings=settings,
         dataset_root=root,

@@ -36,6 +36,10 @@ class _TooLate(Exception):
     """The deadline passed."""
 
 
+class _Garbled(Exception):
+    """Something else than the worker wrote into its pipe."""
+
+
 @dataclass(frozen=True)
 class WorkerCommand:
     """How to start a worker: argv before the two descriptors and the device, and its environment.
@@ -78,13 +82,13 @@ class Pool:
         if worker is None:
             return Outcome(
                 Status.INFRASTRUCTURE,
-                detail=f"the worker did not start within {START_LIMIT_S:.0f} s, "
-                f"{START_ATTEMPTS} times; run `python -m harness.evaluate.worker` by hand",
+                detail=f"{START_ATTEMPTS} workers ended, or were not ready within "
+                f"{START_LIMIT_S:g} s; the log says why",
                 log=self._last_log,
             )
         try:
             outcome = self._converse(worker, job, on_stage)
-        except (_TooLate, _WorkerGone) as end:
+        except (_TooLate, _WorkerGone, _Garbled) as end:
             outcome = _blame(worker, job, end)
         if outcome.faulted or not worker.alive():
             self._replace()
@@ -99,7 +103,7 @@ class Pool:
             worker = _Worker(self._command, self._device, self._root)
             try:
                 worker.receive(time.monotonic() + START_LIMIT_S)
-            except (_TooLate, _WorkerGone):
+            except (_TooLate, _WorkerGone, _Garbled):
                 self._last_log = worker.log_tail()
                 worker.kill()
                 continue
@@ -114,10 +118,13 @@ class Pool:
         worker.send(job.to_json())
         while True:
             message = worker.receive(deadline)
-            if "outcome" in message:
-                return Outcome.from_json(message["outcome"])
             was_ours = worker.stage not in SOLUTION_STAGES
-            worker.stage = Stage(message["stage"])
+            try:
+                if "outcome" in message:
+                    return Outcome.from_json(message["outcome"])
+                worker.stage = Stage(message["stage"])
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise _Garbled("the judge's pipe holds what no judge wrote") from error
             if was_ours and worker.stage in SOLUTION_STAGES:
                 deadline = time.monotonic() + job.settings.timeout_s
             on_stage(worker.stage)
@@ -162,7 +169,7 @@ class _Worker:
             while data:
                 data = data[os.write(self._write_fd, data) :]
         except BrokenPipeError as error:
-            raise _WorkerGone(self._process.wait(KILL_WAIT_S)) from error
+            raise _WorkerGone(self._returncode()) from error
 
     def receive(self, deadline: float) -> dict[str, Any]:
         """The next message. Raises _TooLate or _WorkerGone."""
@@ -171,13 +178,19 @@ class _Worker:
                 raise _TooLate
             data = os.read(self._read_fd, READ_BYTES)
             if not data:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(KILL_WAIT_S)
-                raise _WorkerGone(self._process.poll())
+                raise _WorkerGone(self._returncode())
             self._pending += data
         line, _, self._pending = self._pending.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
-        return message
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise _Garbled("the judge's pipe holds what no judge wrote") from error
+        return message if isinstance(message, dict) else {}
+
+    def _returncode(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_WAIT_S)
+        return self._process.poll()
 
     def log_tail(self) -> str:
         size = os.fstat(self._log.fileno()).st_size
@@ -212,6 +225,12 @@ def _blame(worker: _Worker, job: Job, end: Exception) -> Outcome:
         log=worker.log_tail(),
         faulted=True,
     )
+
+
+def build_cache() -> Path:
+    """Where flashinfer-bench's builders put sources and compiled files."""
+    default = Path.home() / ".cache" / "flashinfer_bench" / "cache"
+    return Path(os.environ.get("FIB_CACHE_PATH") or default).expanduser()
 
 
 def worker_environment(device: str, root: Path) -> dict[str, str]:

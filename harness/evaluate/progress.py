@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -12,6 +12,8 @@ from rich.table import Table
 
 from harness.evaluate.protocol import Outcome, Stage, Status
 from harness.records import format_us
+
+SLOW_S = 30.0  # from here on a workload is named before it has finished
 
 
 class SweepProgress:
@@ -30,12 +32,14 @@ class SweepProgress:
         self._room = ""
         self._total = self._done = 0
         self._label = ""
-        self._stage_began = 0.0
+        self._slow: threading.Timer | None = None
 
     def __enter__(self) -> SweepProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
         self._stop_bar()
 
     def note(self, text: str) -> None:
@@ -57,7 +61,10 @@ class SweepProgress:
 
     def workload_started(self, uuid: str, timeout_s: int) -> None:
         self._label = f"{self._room} {uuid[:8]} (killed after {timeout_s} s)"
-        self._stage_began = time.monotonic()
+        if not self._live:
+            self._slow = threading.Timer(SLOW_S, self.note, [f"{self._label} is still running"])
+            self._slow.daemon = True
+            self._slow.start()
 
     def stage(self, stage: Stage) -> None:
         if self._bar is not None:
@@ -65,7 +72,12 @@ class SweepProgress:
 
     def workload_finished(self, uuid: str, axes: str, outcome: Outcome, reused: bool) -> None:
         self._done += 1
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
         latency = f"  {format_us(outcome.latency_us)} us" if outcome.latency_us else ""
+        if outcome.reference_latency_us:
+            latency += f" (reference {format_us(outcome.reference_latency_us)} us)"
         again = "  (reused)" if reused else ""
         line = (
             f"{self._room} {self._done}/{self._total} {uuid[:8]} {axes}  "

@@ -35,6 +35,7 @@ class Stage(str, Enum):
     TIMING = "timing"
 
 
+HOST_TIMER = "host"  # the correctness call on the host's clock: what a run on a CPU has
 SOLUTION_STAGES = (Stage.BUILD, Stage.CORRECTNESS, Stage.TIMING)
 
 
@@ -55,11 +56,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Job:
-    """One workload of one room. Paths are absolute; `workload` is the official JSON object."""
+    """One workload of one room. Paths are absolute; `workload` is the official JSON object.
+
+    solution: the packed JSON itself, so that a later pack cannot change what is judged.
+    repeat_options: what a command that repeats this job needs besides room, UUID and seed.
+    """
 
     room: str
     definition_path: str
-    solution_path: str
+    solution: str
     dataset_root: str
     workload: dict[str, Any]
     device: str
@@ -67,6 +72,7 @@ class Job:
     only_trial: int | None = None
     time_reference: bool = False
     dump_folder: str | None = None
+    repeat_options: str = ""
 
     @property
     def uuid(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,22 +12,32 @@ from pathlib import Path
 from harness import dataset
 from harness.config import Workspace
 from harness.dataset import WorkloadRow
+from harness.dataset.manifest import read_manifest
 from harness.devices import (
     DeviceFacts,
+    describe_throttling,
     device_lock,
     libraries,
     read_facts,
     require_idle,
     sample_clocks,
     summarise_clocks,
+    throttled,
 )
 from harness.devices.sources import ClockSample
-from harness.errors import ExitCode, UsageError
-from harness.evaluate.plan import Request, RoomPlan, make_plans, torch_device
-from harness.evaluate.pool import Pool
+from harness.errors import EnvironmentUnfit, ExitCode, UsageError
+from harness.evaluate.plan import (
+    Request,
+    RoomPlan,
+    describe_settings,
+    make_plans,
+    torch_device,
+)
+from harness.evaluate.pool import Pool, build_cache
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Outcome, Status
 from harness.records import (
+    RETRIED_STATUSES,
     DatasetIdentity,
     Protocol,
     ResumeKey,
@@ -40,6 +51,7 @@ from harness.records import (
 )
 from harness.records import WorkloadRow as RecordedRow
 from harness.roofline import floor_us, read_data
+from harness.timing import require_timer
 
 LOCK_WAIT_S = 5.0
 PoolFactory = Callable[[str, Path], Pool]
@@ -67,7 +79,12 @@ def run_sweep(
 ) -> ExitCode:
     """Judge what `request` asks for; print as it goes. Returns the exit code."""
     facts = facts or read_facts()
+    if facts.uuid is not None:
+        require_timer(request.timer or "cupti")
+    elif request.timer is not None:
+        raise UsageError(f"timer: {request.timer} measures a GPU, and none is visible")
     plans = make_plans(workspace, request, facts)
+    require_writable(build_cache(), workspace.root / "traces")
     for plan in plans:
         _refuse_unrecordable(plan, request, facts)
         if dataset.is_checkout(plan.dataset_root):
@@ -87,6 +104,20 @@ def run_sweep(
     return _exit_code(results)
 
 
+def require_writable(*folders: Path) -> None:
+    """Raise EnvironmentUnfit for a folder that cannot be made or written into."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise EnvironmentUnfit(
+                f"{folder}: expected a folder that can be written, got {error}; free it, or set "
+                "FIB_CACHE_PATH for the build cache"
+            ) from error
+
+
 def _refuse_unrecordable(plan: RoomPlan, request: Request, facts: DeviceFacts) -> None:
     if not request.record:
         return
@@ -96,11 +127,14 @@ def _refuse_unrecordable(plan: RoomPlan, request: Request, facts: DeviceFacts) -
         getattr(settings, key) == getattr(official, key)
         for key in ("warmup_runs", "iterations", "trials", "atol", "rtol", "required_matched_ratio")
     )
-    if facts.uuid is None or not plan.is_full or not same or settings.timer != "cupti":
+    as_packed = request.route is None and request.only_trial is None
+    if facts.uuid is None or not (
+        plan.is_full and same and as_packed and settings.timer == "cupti"
+    ):
         raise UsageError(
-            f"--record keeps evidence: expected all workloads of {plan.room.name} with the "
-            "official settings and the CUPTI timer on a GPU; leave out --record, or the options "
-            "that change these"
+            f"--record keeps evidence: expected all workloads and trials of {plan.room.name}, as "
+            "packed, with the official settings and the CUPTI timer on a GPU; leave out --record, "
+            "or the options that change these"
         )
 
 
@@ -117,6 +151,7 @@ def _run_room(
     keys = [_resume_key(plan, facts, row) for row in plan.rows]
     reused = sum(key in known for key in keys)
     progress.room_started(plan.room.name, len(plan.rows), reused, plan.packed.name)
+    progress.note(f"{plan.room.name}: {describe_settings(plan, request)}")
     outcomes, clocks = [], [sample_clocks(facts)]
     with make_pool(torch_device(facts), workspace.root) as pool:
         for key, row in zip(keys, plan.rows, strict=True):
@@ -129,7 +164,9 @@ def _run_room(
             outcomes.append(outcome)
             progress.workload_finished(row.uuid, _show_axes(row), outcome, key in known)
     result = RoomResult(plan, tuple(outcomes), tuple(clocks))
-    lost = any(outcome.status is Status.INFRASTRUCTURE for outcome in outcomes)
+    if any(throttled(clocks)):
+        progress.note(f"{plan.room.name}: {describe_throttling(clocks)}")
+    lost = any(outcome.status.value in RETRIED_STATUSES for outcome in outcomes)
     if request.record and lost:
         progress.note(f"{plan.room.name}: not recorded, incomplete; run again with --resume")
     elif request.record:
@@ -176,6 +213,12 @@ def _judge_row(
             log=outcome.log,
             detail=outcome.detail,
             evaluation=outcome.evaluation,
+            measurement={
+                "trial_latencies_us": outcome.trial_latencies_us,
+                "reference_latency_us": outcome.reference_latency_us,
+                "activities": outcome.activities,
+                "stages_s": outcome.stages_s,
+            },
         )
     )
     return outcome
@@ -254,8 +297,8 @@ def _record_of(
 
 
 def _dataset_name(workspace: Workspace, plan: RoomPlan) -> str:
-    """A checkout's blobs are this project's own; only the contest's set bears its name."""
-    if dataset.is_checkout(plan.dataset_root):
+    """A manifest marks this project's own blobs, in a checkout or an export of it."""
+    if read_manifest(plan.dataset_root) is not None:
         return f"{workspace.dataset_name} workloads, generated blobs"
     return workspace.dataset_name
 

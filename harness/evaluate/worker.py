@@ -54,6 +54,7 @@ def _load_judge(device: str) -> Any:
 def _run(judge: Any, job: Job, replies: TextIO) -> Outcome:
     sys.stdout.flush()
     os.ftruncate(1, 0)
+    os.lseek(1, 0, os.SEEK_SET)  # or the next print would leave a hole of NUL bytes before it
     durations_s: dict[str, float] = {}
     current: list[Any] = []
 
@@ -75,7 +76,7 @@ def _printed() -> str:
     sys.stdout.flush()
     sys.stderr.flush()
     size = os.fstat(1).st_size
-    with open(f"/proc/self/fd/{1}", "rb") as log:
+    with open("/proc/self/fd/1", "rb") as log:
         log.seek(max(0, size - LOG_TAIL_BYTES))
         return log.read().decode("utf-8", errors="replace")
 

@@ -29,6 +29,7 @@ from harness.records.files import (
 from harness.records.ledger import LedgerWarning, ResumeKey, TraceEntry, TraceLedger
 from harness.records.runs import (
     OFFICIAL_STATUSES,
+    RETRIED_STATUSES,
     STATUSES,
     UNJUDGED_STATUSES,
     DatasetIdentity,
@@ -43,6 +44,7 @@ __all__ = [
     "ABSENT",
     "HASH_CHARACTERS",
     "OFFICIAL_STATUSES",
+    "RETRIED_STATUSES",
     "STATUSES",
     "UNJUDGED_STATUSES",
     "DatasetIdentity",

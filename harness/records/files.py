@@ -113,6 +113,7 @@ def _objection(record: RunRecord, root: Path) -> str | None:
     settings = {
         "warmup": (asked.warmup_runs, used.warmup),
         "iterations": (asked.iterations, used.iterations),
+        "trials": (asked.trials, used.trials),
         "atol": (asked.atol, used.atol),
         "rtol": (asked.rtol, used.rtol),
         "required_matched_ratio": (asked.required_matched_ratio, used.required_matched_ratio),

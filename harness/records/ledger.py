@@ -17,7 +17,7 @@ import fcntl
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +53,7 @@ class TraceEntry:
     workload: the official JSON object (uuid, axes, inputs). device: slug. hardware: the device's
     full name. latency_us: µs. attempt: from 1. started_at, ended_at: UTC in ISO form. detail: one
     line on a failure. evaluation: the official Evaluation as JSON, made from the rest where None.
+    measurement: what else was seen, such as the latency of each trial and the kernels' names.
     """
 
     room: str
@@ -77,6 +78,7 @@ class TraceEntry:
     log: str = ""
     detail: str = ""
     evaluation: Mapping[str, Any] | None = None
+    measurement: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def uuid(self) -> str:
@@ -159,6 +161,7 @@ def _read_entry(table: Fields) -> TraceEntry:
         matched_ratio=own.error("matched_ratio"),
         log=own.take("log", str),
         detail=own.take("detail", str),
+        measurement=own.take("measurement", dict),
         evaluation=None if table.is_null("evaluation") else table.take("evaluation", dict),
     )
     own.done()

@@ -21,7 +21,8 @@ OFFICIAL_STATUSES = (
 )
 # These say nothing about the solution, and no official status means that.
 UNJUDGED_STATUSES = ("INVALID_REFERENCE", "REFERENCE_ERROR", "INFRASTRUCTURE")
-RETRIED_STATUSES = ("INFRASTRUCTURE",)  # the others would come out the same again
+# A reference may fail for want of memory or a cache; an invalid one comes out the same again.
+RETRIED_STATUSES = ("INFRASTRUCTURE", "REFERENCE_ERROR")
 # flashinfer-bench main reports a call without GPU work as RUNTIME_ERROR of the solution.
 STATUSES = (*OFFICIAL_STATUSES, "NO_GPU_WORK", *UNJUDGED_STATUSES)
 

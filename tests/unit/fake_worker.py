@@ -53,6 +53,9 @@ def main(read_fd, write_fd, device):
         if behaviour == "hangs":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(60)
+        if behaviour in ("garbles", "forges"):
+            replies.write("not JSON\n" if behaviour == "garbles" else '{"stage": "winning"}\n')
+            replies.flush()
         if behaviour == "chatty":
             print("x" * 200_000, flush=True)
         faulted = behaviour == "faults"

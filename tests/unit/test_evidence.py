@@ -79,8 +79,8 @@ def _problems(one, kept_texts):
         "workloads": tuple(row.uuid for row in one.workloads)
         == official_uuids(ROOT, room.definition),
         "timer": one.timer == "cupti",
-        "calls": (protocol.warmup, protocol.iterations)
-        == (official.warmup_runs, official.iterations),
+        "calls": (protocol.warmup, protocol.iterations, protocol.trials)
+        == (official.warmup_runs, official.iterations, official.trials),
         "tolerances": (protocol.atol, protocol.rtol, protocol.required_matched_ratio)
         == (official.atol, official.rtol, official.required_matched_ratio),
         "floors": all((r.floor_us is not None) == (one.device in CEILINGS) for r in one.workloads),

@@ -13,8 +13,8 @@ from harness.config import load_workspace
 
 ROOT = Path(__file__).parents[2]
 
-# What flashinfer-bench 0.1.2 asks of CUDA without need. Children inherit PYTHONPATH, and with it this.
-CUDA_STAND_IN = '''
+# What flashinfer-bench 0.1.2 asks of CUDA without need. Children inherit it through PYTHONPATH.
+CUDA_STAND_IN = """
 import contextlib, torch
 
 class Event:
@@ -29,7 +29,7 @@ torch.cuda.device = lambda *_: contextlib.nullcontext()
 import flashinfer_bench.utils
 import flashinfer_bench.bench.runner.isolated_runner as runner
 flashinfer_bench.utils.list_cuda_devices = lambda: ["cpu:0"]
-'''
+"""
 
 
 @pytest.mark.slow

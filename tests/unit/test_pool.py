@@ -15,7 +15,7 @@ FAKE = WorkerCommand(argv=(sys.executable, str(Path(__file__).with_name("fake_wo
 
 def job(uuid: str, timeout_s: int = 20) -> Job:
     settings = Settings(1, 1, 1, 0.01, 0.01, 1.0, timeout_s, "host", 0)
-    return Job("room", "d.json", "s.json", ".", {"uuid": uuid}, "cpu", settings)
+    return Job("room", "d.json", "{}", ".", {"uuid": uuid}, "cpu", settings)
 
 
 @pytest.fixture
@@ -38,6 +38,8 @@ def test_the_worker_stays_warm(pool):
         ("exits", Status.RUNTIME_ERROR, "code 3"),
         ("badreference", Status.REFERENCE_ERROR, "SIGSEGV"),
         ("faults", Status.RUNTIME_ERROR, ""),
+        ("garbles", Status.RUNTIME_ERROR, "no judge wrote"),
+        ("forges", Status.RUNTIME_ERROR, "no judge wrote"),
     ],
 )
 def test_a_dying_worker_is_blamed_on_its_stage_and_replaced(pool, behaviour, status, words):
@@ -68,7 +70,7 @@ def test_a_worker_that_never_starts_is_an_infrastructure_failure(tmp_path):
     with Pool("never-starts", tmp_path, FAKE) as pool:
         outcome = pool.run(job("good-1"))
     assert outcome.status is Status.INFRASTRUCTURE
-    assert "by hand" in outcome.detail
+    assert "2 workers ended" in outcome.detail
 
 
 def test_a_worker_that_died_between_jobs_is_replaced_silently(pool):

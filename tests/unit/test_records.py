@@ -21,6 +21,7 @@ from harness.files import write_atomically
 from harness.records import (
     ABSENT,
     OFFICIAL_STATUSES,
+    RETRIED_STATUSES,
     STATUSES,
     UNJUDGED_STATUSES,
     LedgerWarning,
@@ -440,7 +441,7 @@ def test_a_verdict_is_reused_only_for_the_same_bytes_judge_data_settings_and_dev
     assert entry(solution_name="other", seed=9).resume_key in verdicts
 
 
-@pytest.mark.parametrize("status", [s for s in STATUSES if s != "INFRASTRUCTURE"])
+@pytest.mark.parametrize("status", [s for s in STATUSES if s not in RETRIED_STATUSES])
 def test_failures_are_verdicts(status, tmp_path):
     ledger = _ledger(tmp_path)
     ledger.append(entry(status=status))

@@ -64,6 +64,9 @@ def workspace(tmp_path, monkeypatch):
     def pack(_, room, route=None):
         return Packed(f"{room}-x", content["sha"], "{}", workspace.root / "solution.json")
 
+    monkeypatch.setattr("harness.evaluate.sweep.require_timer", lambda name: None)
+    monkeypatch.setenv("FIB_CACHE_PATH", str(tmp_path / "cache"))
+
     monkeypatch.setattr(planning, "pack", pack)
     monkeypatch.setattr("harness.evaluate.sweep.dataset.ensure_blobs", lambda *_: None)
     monkeypatch.setattr("harness.evaluate.sweep.require_idle", lambda *_: None)
@@ -162,6 +165,8 @@ def test_recording_needs_the_full_official_sweep_on_a_gpu(workspace):
         (replace(record, protocol="fast"), GPU),
         (replace(record, trials=1), GPU),
         (replace(record, timer="events"), GPU),
+        (replace(record, only_trial=0), GPU),
+        (replace(record, route="portable"), GPU),
         (replace(record, workloads=("901e5104",)), GPU),
     ]
     for request, facts in refused:

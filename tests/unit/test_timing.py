@@ -1,5 +1,8 @@
 """Spans from recorded GPU events: pure, so every rule is tested without a GPU."""
 
+import importlib.metadata
+import sys
+
 import pytest
 
 from harness.errors import EnvironmentUnfit, UsageError
@@ -9,6 +12,7 @@ from harness.timing import (
     Launch,
     NoGpuWork,
     measure_spans,
+    require_timer,
     select_timer,
 )
 
@@ -62,18 +66,27 @@ def test_copies_of_other_sizes_are_other_work():
         measure_spans([(100, 200), (300, 400)], launches, activities)
 
 
-def test_host_timer_belongs_to_the_cpu_and_gpu_timers_to_a_gpu():
-    calls = []
-    measured = select_timer("host", "cpu").measure(lambda: calls.append(1), 10, 50)
-    assert calls == [1] and measured.latency_us > 0
-    for name, device in (("host", "cuda:0"), ("cupti", "cpu"), ("stopwatch", "cpu")):
-        with pytest.raises(UsageError):
-            select_timer(name, device)
+def test_unknown_timers_are_refused():
+    for name in ("stopwatch", "host"):
+        with pytest.raises(UsageError, match="cupti, events"):
+            select_timer(name, "cuda:0")
 
 
-def test_a_missing_cupti_is_named_with_the_next_step(monkeypatch):
-    import sys
+@pytest.mark.parametrize("version", [None, "12.8.0", "unknown"])
+def test_a_missing_or_old_cupti_is_named_with_the_next_step(monkeypatch, version):
+    def installed(name):
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version
 
+    monkeypatch.setattr("harness.timing.importlib.metadata.version", installed)
+    with pytest.raises(EnvironmentUnfit, match="cupti-python 13"):
+        require_timer("cupti")
+    require_timer("events")
+
+
+def test_an_unusable_cupti_is_an_environment_error(monkeypatch):
+    monkeypatch.setattr("harness.timing.importlib.metadata.version", lambda name: "13.0.1")
     monkeypatch.setitem(sys.modules, "cupti", None)
     with pytest.raises(EnvironmentUnfit, match="cupti-python"):
         select_timer("cupti", "cuda:0")
