@@ -32,7 +32,7 @@ test: $(READY)  ## the tests that take seconds
 	$(PYTHON) -m pytest -m "not slow and not gpu" $(PYTEST)
 
 test-slow: $(READY)  ## the tests that take minutes, without a GPU
-	$(PYTHON) -m pytest -m "slow and not gpu" $(PYTEST)
+	$(PYTHON) -m pytest -n auto -m "slow and not gpu" $(PYTEST)
 
 gpu: $(READY)  ## the tests that need a GPU, both routes
 	$(PYTHON) -m pytest tests/gpu -m gpu $(PYTEST)

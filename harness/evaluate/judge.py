@@ -58,7 +58,10 @@ class PoisoningRunnable:
                 else:
                     output.view(torch.uint8).fill_(INTEGER_POISON_BYTE)
         begin = time.perf_counter()
-        result = self._inner(*args)
+        try:
+            result = self._inner(*args)
+        except SystemExit as error:  # no Exception: it would end the worker instead of the trial
+            raise RuntimeError(f"the solution called sys.exit({error.code!r})") from error
         self.last_call_us = (time.perf_counter() - begin) * 1e6
         return result
 
@@ -122,7 +125,7 @@ class _Judge:
         try:
             solution = Solution.model_validate_json(self.job.solution)
             runnable = BuilderRegistry.get_instance().build(self.definition, solution)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _Verdict(
                 self._official(EvaluationStatus.COMPILE_ERROR, detail=_one_line(error))
             ) from error

@@ -37,6 +37,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
 from .prepared_launch import prepare
+from .target import has_programmatic_launch, is_interpreted
 
 NUM_HEADS = 16
 DIM_CKV = 512
@@ -117,7 +118,7 @@ def attend_kernel(
     SLOTS: tl.constexpr,  # 2048
     SPLIT: tl.constexpr,  # slots of a CTA
     BLOCK_N: tl.constexpr,  # slots of a tile
-    STAGES: tl.constexpr,  # tiles in flight
+    STAGES: tl.constexpr,  # 2: rows are copied asynchronously; 3: indices a tile ahead as well
     OPERAND: tl.constexpr,  # dtype of the products: bf16, or fp32 in the interpreter
     PDL: tl.constexpr,
 ):
@@ -218,13 +219,16 @@ def merge_kernel(
 
 
 # (largest number of tokens, launch of attend_kernel). Shared memory stays below 99 KiB, which every
-# architecture from sm_86 on has. Tiles have 32 rows: from 64 on Triton 3.6 uses wgmma for the
-# second product and loses all but the first 16 rows of it (measured on an H200, docs/log.md).
-#   T <= 16    32 splits, both tiles in flight: 15 to 24 us against 20 to 33 for 5 other shapes on
-#              eight mixes of valid counts (H200, CUPTI, docs/log.md)
-#   T <= 131   8 splits, three tiles in flight: fewer accumulators (32 KiB a used split) to write
-#              and to merge once the tokens nearly fill the SMs
+# architecture from sm_86 on has. On sm_90 tiles of 32 rows take mma.sync for K q^T and wgmma for
+# ckv^T p^T. Tiles of 64 rows take wgmma for both and give wrong results: the assembler of Triton
+# 3.6 forms descriptors of p from a wrong register (docs/kernels/gdn_prefill.md, "Launch rows that
+# the assembler breaks"). Check any new row on the device against the reference.
+#   T <= 16    32 splits of two tiles: best of seven shapes on eight mixes of valid counts (one
+#              H200, 2026-11-29, docs/log.md)
+#   T <= 131   8 splits: fewer accumulators (32 KiB a used split) to write and to merge once the
+#              tokens nearly fill the SMs
 #   larger     one split: every SM has a token of its own, and nothing is merged
+# On sm_90 one tile of rows is in shared memory at a time, whatever STAGES is.
 LAUNCHES = (
     (16, {"SPLIT": 64, "BLOCK_N": 32, "STAGES": 2, "num_warps": 8}),
     (131, {"SPLIT": 256, "BLOCK_N": 32, "STAGES": 3, "num_warps": 4}),
@@ -246,21 +250,6 @@ def choose(num_tokens, *, interpreted=False):
     launches = INTERPRETER_LAUNCHES if interpreted else LAUNCHES
     launch = next(launch for limit, launch in launches if num_tokens <= limit)
     return launch, INTERPRETER_MERGE_LAUNCH if interpreted else MERGE_LAUNCH
-
-
-def is_interpreted():
-    """True where Triton's interpreter runs the kernels: fp32 products, no device features."""
-    return not isinstance(attend_kernel, triton.JITFunction)
-
-
-def has_programmatic_launch(tensor):
-    """True where a kernel can be launched before the one in front of it has ended (sm_90 on).
-
-    CPU tensors outside the interpreter stand for an ahead-of-time compilation for such a device.
-    """
-    if is_interpreted():
-        return False
-    return not tensor.is_cuda or torch.cuda.get_device_capability(tensor.device) >= (9, 0)
 
 
 def check(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, lse):
@@ -299,7 +288,8 @@ def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, ls
     )
     if num_tokens == 0:
         return
-    launch, merge_launch = choose(num_tokens, interpreted=is_interpreted())
+    interpreted = is_interpreted(attend_kernel)
+    launch, merge_launch = choose(num_tokens, interpreted=interpreted)
     num_splits = TOPK // launch["SPLIT"]
     num_parts = num_tokens * num_splits if num_splits > 1 else 0
     part = torch.empty((num_parts, NUM_HEADS, 2), dtype=torch.float32, device=q_nope.device)
@@ -307,8 +297,8 @@ def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, ls
 
     inputs = (q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices)
     sizes = {"H": NUM_HEADS, "C": DIM_CKV, "SLOTS": TOPK}
-    sizes["PDL"] = num_splits > 1 and has_programmatic_launch(q_nope)
-    operand = {"R": DIM_KPE, "OPERAND": tl.float32 if is_interpreted() else tl.bfloat16}
+    sizes["PDL"] = num_splits > 1 and has_programmatic_launch(q_nope, attend_kernel)
+    operand = {"R": DIM_KPE, "OPERAND": tl.float32 if interpreted else tl.bfloat16}
     scale = float(sm_scale) * LOG2_E
     num_rows = num_pages * PAGE_SIZE
     with torch.cuda.device_of(q_nope):

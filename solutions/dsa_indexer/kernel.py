@@ -38,6 +38,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
 from .prepared_launch import prepare
+from .target import has_programmatic_launch, is_interpreted
 
 NUM_HEADS = 64
 HEAD_DIM = 128
@@ -465,19 +466,16 @@ def choose(batch_size, max_num_pages, *, interpreted=False):
     return min(pages, max(most // groups, min(most, LEAST_WORKERS))), select
 
 
-def is_interpreted():
-    """True where Triton's interpreter runs the kernels: fp32 products, no device features."""
-    return not isinstance(score_kernel, triton.JITFunction)
-
-
-def has_programmatic_launch(tensor):
-    """True where a kernel can be launched before the one in front of it has ended (sm_90 on).
-
-    CPU tensors outside the interpreter stand for an ahead-of-time compilation for such a device.
-    """
-    if is_interpreted():
-        return False
-    return not tensor.is_cuda or torch.cuda.get_device_capability(tensor.device) >= (9, 0)
+def require_fp8(tensor):
+    """Refuse a GPU whose instructions do not convert e4m3. Raises RuntimeError."""
+    if not tensor.is_cuda:
+        return
+    gpu = torch.cuda.get_device_properties(tensor.device)
+    if (gpu.major, gpu.minor) < (8, 9):
+        raise RuntimeError(
+            f"dsa_indexer: expected FP8 (compute capability 8.9 or newer), got {gpu.name} with "
+            f"{gpu.major}.{gpu.minor}; run it on an Ada, Hopper or Blackwell GPU"
+        )
 
 
 def check(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_indices):
@@ -511,18 +509,19 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
     and then 64 fp32 scales; weights [B,64] fp32; seq_lens [B], block_table [B,M], topk_indices
     [B,2048] int32. All contiguous. Lengths and pages are read on the device alone; a length beyond
     the block table is cut to it, and a page outside the cache is not read.
-    Raises TypeError or ValueError naming the argument.
+    Raises TypeError or ValueError naming the argument, RuntimeError where the GPU knows no FP8.
     """
     batch_size, max_num_pages = check(
         q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_indices
     )
     if batch_size == 0:
         return
-    interpreted = is_interpreted()
+    require_fp8(q_index_fp8)
+    interpreted = is_interpreted(score_kernel)
     workers, select = choose(batch_size, max_num_pages, interpreted=interpreted)
     threads = 32 * select["num_warps"]
     sizes = {"PAGE": PAGE_SIZE, "K": TOPK}
-    sizes["PDL"] = workers > 0 and has_programmatic_launch(q_index_fp8)
+    sizes["PDL"] = workers > 0 and has_programmatic_launch(q_index_fp8, score_kernel)
     keys = candidates = None
     launches = []
     with torch.cuda.device_of(q_index_fp8):

@@ -40,6 +40,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from .arguments import require, require_disjoint
 from .gdn_gates import decay, log_decay, write_strength
 from .prepared_launch import prepare
+from .target import has_programmatic_launch, is_interpreted
 
 NUM_QK_HEADS = 4
 NUM_V_HEADS = 8
@@ -424,8 +425,8 @@ def token_kernel(
 
 
 # Up to this many tokens in all, the one launch of token_kernel: its chain is the longest sequence,
-# 0.3 us a token on an H200 (61 tokens: 19.4 us), against 23 to 28 us for the two launches of the
-# chunked form up to 130 tokens (docs/log.md).
+# 0.3 us a token, where the two launches of the chunked form took 35 to 40 us at 81 to 92 tokens
+# (results/latest/nvidia-h200/gdn_prefill.json).
 TOKEN_LIMIT = 80
 # One warp a CTA: q and k load in the layout of the state, and no sum leaves the warp.
 TOKEN_LAUNCH = {"BLOCK_V": 4, "BLOCK_T": 8, "num_warps": 1}
@@ -498,14 +499,6 @@ def check(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_s
     return total_seq_len, num_seqs
 
 
-def has_programmatic_launch(tensor):
-    """True where a kernel can be launched before the one in front of it has ended (sm_90 on).
-
-    CPU tensors stand for an ahead-of-time compilation for such a device.
-    """
-    return not tensor.is_cuda or torch.cuda.get_device_capability(tensor.device) >= (9, 0)
-
-
 def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_state):
     """Gated delta rule over a batch of sequences; writes output and new_state, reads the rest.
 
@@ -521,7 +514,7 @@ def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_sta
     if num_seqs == 0:
         output.zero_()
         return
-    on_gpu = isinstance(scan_kernel, triton.JITFunction)  # not in the interpreter
+    on_gpu = not is_interpreted(scan_kernel)
     launches = choose(total_seq_len, num_seqs, interpreted=not on_gpu)
     gates = (A_log, a, dt_bias, b, cu_seqlens)
     sizes = (total_seq_len, num_seqs, float(scale) if scale else HEAD_SIZE**-0.5)
@@ -533,7 +526,7 @@ def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_sta
             token_kernel[grid](*arguments, **shape, **launches["token"])
             return
         shape |= {"CHUNK": CHUNK, "ON_GPU": on_gpu}
-        shape["PDL"] = on_gpu and has_programmatic_launch(q)
+        shape["PDL"] = has_programmatic_launch(q, scan_kernel)
         scratch = q.new_empty((4, total_seq_len, NUM_V_HEADS, CHUNK))
         carry = A_log.new_empty((total_seq_len, NUM_V_HEADS))
         grid = (bound_chunks(total_seq_len, num_seqs), NUM_V_HEADS)

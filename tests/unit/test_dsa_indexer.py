@@ -3,6 +3,9 @@
 Rows are just long enough: the interpreter works on a row of 2049 tokens for a third of a second.
 """
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -304,19 +307,18 @@ def test_bad_output_names_the_argument():
         build(ROOM)(*inputs.values(), shared)
 
 
-class PickledFp8:
-    """Plain pickle knows no fp8 storage: carries the tensor as bytes."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def __reduce__(self):
-        return torch.Tensor.view, (self.tensor.view(torch.int8), self.tensor.dtype)
+def test_a_gpu_without_fp8_is_named(monkeypatch):
+    room = sys.modules[build(ROOM)._callable.__module__]
+    gpu = SimpleNamespace(name="A100", major=8, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    with raises_naming(RuntimeError, "dsa_indexer:", "8.9", "A100", "8.0"):
+        room.require_fp8(SimpleNamespace(is_cuda=True, device="cuda:0"))
+    gpu.minor = 9
+    room.require_fp8(SimpleNamespace(is_cuda=True, device="cuda:0"))
 
 
 def compile_launches(max_num_pages, capability):
     inputs = random_inputs([5, 6, 7], seed=20, max_num_pages=max_num_pages)
-    inputs["q_index_fp8"] = PickledFp8(inputs["q_index_fp8"])
     launches = launches_compile(ROOM, [*inputs.values(), empty_output(3)], capability)
     assert all(launch["global_scratch_bytes"] == 0 for launch in launches)
     return [(launch["name"], launch["num_warps"]) for launch in launches]

@@ -7,6 +7,7 @@ import pytest
 import torch
 from flashinfer_bench.compile import BuilderRegistry
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from harness.evaluate.judge import PoisoningRunnable, judge
 from harness.evaluate.protocol import Stage, Status
@@ -121,7 +122,7 @@ def test_every_call_finds_poison_in_every_output(dtype):
     seen = []
 
     def inner(x, first, second):
-        seen.append((first.float(), second.float()))
+        seen.append((first.float().clone(), second.float().clone()))
         first.zero_(), second.zero_()
 
     inner.metadata = SimpleNamespace(destination_passing_style=True)
@@ -154,17 +155,15 @@ def test_nothing_is_poisoned_for_a_solution_that_returns_its_outputs():
         ("return (scale * x)[:2], torch.zeros(3)", Status.INCORRECT_SHAPE),
         ("return (scale * x).flatten(), torch.zeros(3)", Status.INCORRECT_SHAPE),
         ("return (scale * x).double(), torch.zeros(3)", Status.INCORRECT_DTYPE),
-        ("return scale * x, torch.zeros(3, dtype=torch.int32)", Status.INCORRECT_NUMERICAL),
+        ("return scale * x, torch.zeros(3, 1)", Status.INCORRECT_SHAPE),
+        ("return scale * x, torch.zeros(3).double()", Status.INCORRECT_DTYPE),
         ("return scale * x", Status.RUNTIME_ERROR),
         ("return scale * x, scale * x, scale * x", Status.RUNTIME_ERROR),
         ("return None", Status.RUNTIME_ERROR),
     ],
-    ids=["rows", "rank", "dtype", "second-dtype", "one-value", "three-values", "nothing"],
+    ids=["rows", "rank", "dtype", "second-shape", "second-dtype", "one", "three", "none"],
 )
 def test_returned_values_of_the_wrong_kind(verdict, body, status):
-    if "int32" in body:
-        body = body.replace("scale * x,", "scale * x,")
-        status = Status.INCORRECT_DTYPE
     outcome = verdict(body, is_dps=False)
     assert outcome.status is status, outcome.detail
     assert outcome.evaluation["status"] == status.value
@@ -232,7 +231,9 @@ def returning(y):
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
-@pytest.mark.parametrize("body", [RIGHT, "y.fill_(float('nan'))\nlse.zero_()"], ids=["right", "nan"])
+@pytest.mark.parametrize(
+    "body", [RIGHT, "y.fill_(float('nan'))\nlse.zero_()"], ids=["right", "nan"]
+)
 def test_a_reference_that_is_not_finite_tests_nothing(verdict, body, value):
     reference = returning(f"(scale * x).index_fill(1, torch.tensor([2]), float('{value}'))")
     outcome = verdict(body, reference=reference, trials=2)
@@ -242,7 +243,9 @@ def test_a_reference_that_is_not_finite_tests_nothing(verdict, body, value):
 
 
 @pytest.mark.parametrize(
-    "y", ["undefined_name", "scale * x.view(7)", "(scale * x)[0][99]"], ids=["name", "view", "index"]
+    "y",
+    ["undefined_name", "scale * x.view(7)", "(scale * x)[0][99]"],
+    ids=["name", "view", "index"],
 )
 def test_a_reference_that_raises_is_not_the_solutions_fault(verdict, y):
     outcome = verdict(RIGHT, reference=returning(y))
@@ -327,13 +330,14 @@ def test_stages_come_in_order(tmp_path):
     ]
 
 
-def test_a_reference_is_computed_once_where_no_input_is_random(tmp_path):
-    calls = tmp_path / "calls"
-    reference = (
-        "import torch\n\n\ndef run(x, scale):\n"
-        f"    open({str(calls)!r}, 'a').write('.')\n"
-        "    return scale * x, torch.logsumexp(x, dim=1) / 0.6931471805599453\n"
-    ).replace("open(", "print('.', end='', file=open(").replace(").write('.')", "))")
+@pytest.mark.parametrize(("kind", "calls"), [("random", 3), ("safetensors", 1)])
+def test_equal_inputs_are_given_to_the_reference_once(tmp_path, kind, calls):
+    count = f"with open({str(tmp_path / 'calls')!r}, 'a') as calls:\n    calls.write('.')\n"
+    reference = module(count + RIGHT_VALUES, is_dps=False)
     job = make_job(tmp_path / "set", module(RIGHT), reference=reference, trials=3)
+    save_file({"rows": torch.arange(12.0).view(ROWS, COLUMNS)}, tmp_path / "set" / "x.safetensors")
+    if kind == "safetensors":
+        stored = {"type": kind, "path": "x.safetensors", "tensor_key": "rows"}
+        job.workload["inputs"]["x"] = stored
     assert judge(job, lambda stage: None).status is Status.PASSED
-    assert calls.read_text() == "..."
+    assert (tmp_path / "calls").read_text() == "." * calls
