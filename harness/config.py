@@ -5,6 +5,7 @@ Standard library only (tomli on Python 3.10), so that pack.py needs nothing inst
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -164,7 +165,7 @@ def _read_evaluation(table: _Table) -> Evaluation:
         "timeout_s": evaluation.timeout_s,
     }
     for key, value in positive.items():
-        if value <= 0:
+        if not (value > 0 and math.isfinite(value)):  # a NaN tolerance would match everything
             raise ConfigError(f"{table.path}: [{table.label}] {key}: expected > 0, got {value}")
     if evaluation.warmup_runs < 0 or not 0.0 < evaluation.required_matched_ratio <= 1.0:
         raise ConfigError(

@@ -90,13 +90,23 @@ def torch_device(facts: DeviceFacts) -> str:
 def make_plans(workspace: Workspace, request: Request, facts: DeviceFacts) -> list[RoomPlan]:
     """Pack the rooms, choose the workloads, resolve the settings. Raises HarnessError."""
     root = dataset.locate(workspace, request.dataset)
-    rooms = [workspace.room(name) for name in request.rooms or tuple(workspace.rooms)]
+    names = dict.fromkeys(request.rooms or tuple(workspace.rooms))
+    rooms = [workspace.room(name) for name in names]
     on_cpu = facts.uuid is None
+    smoke = {room.name: room.smoke_cpu if on_cpu else room.smoke for room in rooms}
+    wanted = request.workloads or ("smoke" if on_cpu else "all",)
+    without = [name for name, prefixes in smoke.items() if "smoke" in wanted and not prefixes]
+    if without:
+        key = "smoke_cpu" if on_cpu else "smoke"
+        raise UsageError(
+            f"workloads: {without[0]} has no smoke workloads here; name UUIDs, or add some to "
+            f"[rooms.{without[0]}] {key} in config.toml"
+        )
     chosen = dataset.select_rooms(
         {room.name: dataset.read_workloads(root, room) for room in rooms},
         workspace.rooms,
-        request.workloads or ("smoke" if on_cpu else "all",),
-        {room.name: room.smoke_cpu if on_cpu else room.smoke for room in rooms},
+        wanted,
+        smoke,
     )
     return [
         _plan_room(workspace, room, tuple(chosen[room.name]), request, root, facts)

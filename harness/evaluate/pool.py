@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -22,6 +23,8 @@ START_LIMIT_S = 120.0  # torch and Triton from a slow disk; a new CUDA context
 START_ATTEMPTS = 2
 KILL_WAIT_S = 5.0
 READ_BYTES = 1 << 16
+MESSAGE_LIMIT_BYTES = 1 << 22
+LIFE_CHECK_S = 1.0
 LOG_TAIL_BYTES = 8192
 
 
@@ -90,6 +93,10 @@ class Pool:
             outcome = self._converse(worker, job, on_stage)
         except (_TooLate, _WorkerGone, _Garbled) as end:
             outcome = _blame(worker, job, end)
+        if worker.has_judged and outcome.status in (Status.INFRASTRUCTURE, Status.REFERENCE_ERROR):
+            self._replace()  # what an earlier job left behind may be at fault: ask a fresh worker
+            return self.run(job, on_stage)
+        worker.has_judged = True
         if outcome.faulted or not worker.alive():
             self._replace()
         outcome.stages_s["total"] = round(time.monotonic() - began, 3)
@@ -100,14 +107,13 @@ class Pool:
             if self._worker is not None and self._worker.alive():
                 return self._worker
             self.close()
-            worker = _Worker(self._command, self._device, self._root)
+            self._worker = worker = _Worker(self._command, self._device, self._root)
             try:
                 worker.receive(time.monotonic() + START_LIMIT_S)
             except (_TooLate, _WorkerGone, _Garbled):
                 self._last_log = worker.log_tail()
-                worker.kill()
+                self.close()
                 continue
-            self._worker = worker
             return worker
         return None
 
@@ -115,10 +121,13 @@ class Pool:
         """The clock starts anew when the solution's own work begins, as the official one does."""
         worker.stage = Stage.INPUTS
         deadline = time.monotonic() + job.settings.timeout_s
-        worker.send(job.to_json())
+        number = secrets.token_hex(8)
+        worker.send({"job": job.to_json(), "number": number}, deadline)
         while True:
             message = worker.receive(deadline)
             was_ours = worker.stage not in SOLUTION_STAGES
+            if message.get("number") != number:
+                raise _Garbled("the judge's pipe holds an answer to another job")
             try:
                 if "outcome" in message:
                     return Outcome.from_json(message["outcome"])
@@ -139,6 +148,7 @@ class _Worker:
 
     def __init__(self, command: WorkerCommand, device: str, root: Path) -> None:
         self.stage = Stage.START
+        self.has_judged = False
         self._log = tempfile.TemporaryFile(prefix="harness-worker-")  # noqa: SIM115
         child_read, self._write_fd = os.pipe()
         self._read_fd, child_write = os.pipe()
@@ -156,6 +166,7 @@ class _Worker:
         finally:
             os.close(child_read)
             os.close(child_write)
+        os.set_blocking(self._write_fd, False)
         self._pending = b""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._read_fd, selectors.EVENT_READ)
@@ -163,27 +174,40 @@ class _Worker:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any], deadline: float) -> None:
         data = json.dumps(message).encode() + b"\n"
-        try:
+        with selectors.DefaultSelector() as writable:
+            writable.register(self._write_fd, selectors.EVENT_WRITE)
             while data:
-                data = data[os.write(self._write_fd, data) :]
-        except BrokenPipeError as error:
-            raise _WorkerGone(self._returncode()) from error
+                if not writable.select(max(0.0, deadline - time.monotonic())):
+                    raise _TooLate
+                try:
+                    data = data[os.write(self._write_fd, data) :]
+                except BlockingIOError:
+                    continue
+                except BrokenPipeError as error:
+                    raise _WorkerGone(self._returncode()) from error
 
     def receive(self, deadline: float) -> dict[str, Any]:
         """The next message. Raises _TooLate or _WorkerGone."""
         while b"\n" not in self._pending:
-            if not self._selector.select(max(0.0, deadline - time.monotonic())):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0.0:
                 raise _TooLate
+            if not self._selector.select(min(left_s, LIFE_CHECK_S)):
+                if not self.alive():  # a process that it started holds the pipe open
+                    raise _WorkerGone(self._returncode())
+                continue
             data = os.read(self._read_fd, READ_BYTES)
             if not data:
                 raise _WorkerGone(self._returncode())
             self._pending += data
+            if len(self._pending) > MESSAGE_LIMIT_BYTES:
+                raise _Garbled("the judge's pipe holds what no judge wrote")
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             message = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _Garbled("the judge's pipe holds what no judge wrote") from error
         return message if isinstance(message, dict) else {}
 
@@ -249,5 +273,6 @@ def _describe_exit(returncode: int | None) -> str:
     if returncode is None:
         return "the worker closed its pipe"
     if returncode < 0:
-        return f"the worker was killed by {signal.Signals(-returncode).name}"
+        known = {each.value: each.name for each in signal.Signals}
+        return f"the worker was killed by {known.get(-returncode, f'signal {-returncode}')}"
     return f"the worker exited with code {returncode}"

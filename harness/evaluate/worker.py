@@ -8,8 +8,11 @@ that nothing a solution prints can be taken for a verdict.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -25,13 +28,17 @@ def main(read_fd: str, write_fd: str, device: str) -> None:
         os.fdopen(int(read_fd), encoding="utf-8") as requests,
         os.fdopen(int(write_fd), "w", encoding="utf-8") as replies,
     ):
+        _die_with_parent()
+        log = os.dup(1)  # a solution may close its own
         judge = _load_judge(device)
         _send(replies, ready=True)
         for line in requests:
-            outcome = _run(judge, Job.from_json(json.loads(line)), replies)
+            request = json.loads(line)
+            number = request["number"]
+            outcome = _run(judge, Job.from_json(request["job"]), replies, number, log)
             if _context_is_lost(device):
                 outcome = replace(outcome, faulted=True)
-            _send(replies, outcome=outcome.to_json())
+            _send(replies, number=number, outcome=outcome.to_json())
 
 
 def _load_judge(device: str) -> Any:
@@ -51,10 +58,13 @@ def _load_judge(device: str) -> Any:
     return judge
 
 
-def _run(judge: Any, job: Job, replies: TextIO) -> Outcome:
-    sys.stdout.flush()
-    os.ftruncate(1, 0)
-    os.lseek(1, 0, os.SEEK_SET)  # or the next print would leave a hole of NUL bytes before it
+def _run(judge: Any, job: Job, replies: TextIO, number: str, log: int) -> Outcome:
+    with contextlib.suppress(ValueError, OSError):
+        sys.stdout.flush()
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    os.ftruncate(log, 0)
+    os.lseek(log, 0, os.SEEK_SET)  # or the next print would leave a hole of NUL bytes before it
     durations_s: dict[str, float] = {}
     current: list[Any] = []
 
@@ -63,22 +73,40 @@ def _run(judge: Any, job: Job, replies: TextIO) -> Outcome:
         if current:
             durations_s[current[0]] = round(now - current[1], 3)
         current[:] = [stage.value, now]
-        _send(replies, stage=stage.value)
+        _send(replies, number=number, stage=stage.value)
 
     outcome: Outcome = judge.judge(job, report)
     durations_s[current[0]] = round(time.monotonic() - current[1], 3)
-    log = outcome.log if outcome.status.value == "PASSED" else outcome.log + _printed()
-    return replace(outcome, log=log[-LOG_TAIL_BYTES:], stages_s=durations_s)
+    text = outcome.log if outcome.status.value == "PASSED" else outcome.log + _printed(log)
+    return replace(
+        outcome,
+        detail=_clean(outcome.detail),
+        log=_clean(text[-LOG_TAIL_BYTES:]),
+        stages_s=durations_s,
+    )
 
 
-def _printed() -> str:
+def _printed(log: int) -> str:
     """The end of what this job wrote to stdout and stderr."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    size = os.fstat(1).st_size
-    with open("/proc/self/fd/1", "rb") as log:
-        log.seek(max(0, size - LOG_TAIL_BYTES))
-        return log.read().decode("utf-8", errors="replace")
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(ValueError, OSError, AttributeError):
+            stream.flush()
+    size = os.fstat(log).st_size
+    data = os.pread(log, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
+    return data.decode("utf-8", errors="replace")
+
+
+def _clean(text: str) -> str:
+    """Lone surrogates as escapes: no file and no terminal takes them."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _die_with_parent() -> None:
+    """Linux: SIGKILL when the sweep dies, however it dies."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _context_is_lost(device: str) -> bool:

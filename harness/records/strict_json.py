@@ -15,6 +15,8 @@ def encode(value: Any) -> Any:
     """`value` with floats that JSON lacks as strings, and tuples as lists."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()  # lone surrogates are no text
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -38,13 +38,14 @@ def main(read_fd, write_fd, device):
         sys.exit(7)
     send(ready=True)
     for line in requests:
-        behaviour = json.loads(line)["workload"]["uuid"].split("-")[0]
-        send(stage="reference")
+        request = json.loads(line)
+        number, behaviour = request["number"], request["job"]["workload"]["uuid"].split("-")[0]
+        send(number=number, stage="reference")
         if behaviour == "badreference":
             os.kill(os.getpid(), signal.SIGSEGV)
         if behaviour == "slowreference":
             time.sleep(60)
-        send(stage="build")
+        send(number=number, stage="build")
         if behaviour == "segfault":
             print("about to crash", flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -53,15 +54,26 @@ def main(read_fd, write_fd, device):
         if behaviour == "hangs":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(60)
-        if behaviour in ("garbles", "forges"):
-            replies.write("not JSON\n" if behaviour == "garbles" else '{"stage": "winning"}\n')
+        if behaviour == "garbles":
+            replies.write("not JSON\n")
             replies.flush()
+        if behaviour == "forges":
+            send(outcome=OUTCOME)
+        if behaviour == "misspells":
+            send(number=number, stage="winning")
+        if behaviour == "floods":
+            while True:
+                replies.write("x" * 65536)
+        if behaviour == "orphans":
+            if os.fork() == 0:  # holds the pipe open after its parent has died
+                time.sleep(60)
+            os._exit(3)
         if behaviour == "chatty":
             print("x" * 200_000, flush=True)
         faulted = behaviour == "faults"
         status = "RUNTIME_ERROR" if faulted else "PASSED"
         log = str(os.getpid())
-        send(outcome={**OUTCOME, "status": status, "faulted": faulted, "log": log})
+        send(number=number, outcome={**OUTCOME, "status": status, "faulted": faulted, "log": log})
 
 
 if __name__ == "__main__":

@@ -39,7 +39,10 @@ def test_the_worker_stays_warm(pool):
         ("badreference", Status.REFERENCE_ERROR, "SIGSEGV"),
         ("faults", Status.RUNTIME_ERROR, ""),
         ("garbles", Status.RUNTIME_ERROR, "no judge wrote"),
-        ("forges", Status.RUNTIME_ERROR, "no judge wrote"),
+        ("misspells", Status.RUNTIME_ERROR, "no judge wrote"),
+        ("floods", Status.RUNTIME_ERROR, "no judge wrote"),
+        ("forges", Status.RUNTIME_ERROR, "an answer to another job"),
+        ("orphans", Status.RUNTIME_ERROR, "code 3"),
     ],
 )
 def test_a_dying_worker_is_blamed_on_its_stage_and_replaced(pool, behaviour, status, words):

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.config import load_workspace
 from harness.devices import DeviceFacts
-from harness.errors import ExitCode, UsageError
+from harness.errors import ConfigError, ExitCode, UsageError
 from harness.evaluate import plan as planning
 from harness.evaluate.plan import Request, make_plans, resolve_settings
 from harness.evaluate.progress import SweepProgress
@@ -200,3 +201,23 @@ def test_a_log_holds_no_control_codes_whatever_the_environment_says(tmp_path):
     )
     assert b"2.187 us" in done.stdout
     assert b"\x1b" not in done.stdout and b"\r" not in done.stdout
+
+
+def test_a_room_named_twice_is_judged_once(workspace):
+    twice = replace(REQUEST, rooms=("gdn_decode", "gdn_decode"))
+    code, pool, _ = sweep(workspace, [PASSED, PASSED], twice)
+    assert code is ExitCode.OK and len(pool.jobs) == 2
+
+
+def test_a_room_without_smoke_workloads_does_not_vanish(workspace):
+    rooms = dict(workspace.rooms)
+    rooms["gdn_decode"] = replace(rooms["gdn_decode"], smoke_cpu=())
+    with pytest.raises(UsageError, match="no smoke workloads"):
+        sweep(replace(workspace, rooms=rooms), [], replace(REQUEST, workloads=()))
+
+
+def test_a_nan_tolerance_is_refused(workspace):
+    path = workspace.root / "config.toml"
+    path.write_text(path.read_text().replace("atol = 0.01", "atol = nan", 1))
+    with pytest.raises(ConfigError, match="atol"):
+        load_workspace(workspace.root)
