@@ -145,8 +145,9 @@ def describe_settings(plan: RoomPlan, request: Request) -> str:
         if name in ("timer", "seed") or value == getattr(official, name):
             continue
         asked = name == "trials" and request.trials is not None
-        protocol = "no GPU" if plan.settings.timer == HOST_TIMER else request.protocol
-        changed.append(f"{name} {value} ({'--trials' if asked else protocol})")
+        on_cpu = name == "trials" and plan.settings.timer == HOST_TIMER
+        source = "--trials" if asked else "no GPU" if on_cpu else f"--protocol {request.protocol}"
+        changed.append(f"{name} {value} ({source})")
     return "settings of config.toml" + (", but " + ", ".join(changed) if changed else "")
 
 

@@ -60,9 +60,11 @@ class SweepProgress:
             self._bar.start()
 
     def workload_started(self, uuid: str, timeout_s: int) -> None:
-        self._label = f"{self._room} {uuid[:8]} (killed after {timeout_s} s)"
+        self._label = f"{self._room} {uuid[:8]} (limit {timeout_s} s)"
         if not self._live:
-            self._slow = threading.Timer(SLOW_S, self.note, [f"{self._label} is still running"])
+            self._slow = threading.Timer(
+                SLOW_S, self.note, [f"{self._label} still runs after {SLOW_S:.0f} s"]
+            )
             self._slow.daemon = True
             self._slow.start()
 
