@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from functools import cache
 
 import torch
@@ -32,11 +31,6 @@ def build(room: str, route: str | None = None):
 
 def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def interpreted() -> bool:
-    """True where kernels run under the Triton interpreter (bf16 stores truncate there)."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def poison(tensor: torch.Tensor) -> torch.Tensor:

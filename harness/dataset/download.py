@@ -10,7 +10,6 @@ from typing import Any
 from harness.config import Workspace
 from harness.errors import DatasetError, ToolMissing, UsageError
 
-_FULL_HASH_DIGITS = 40
 _RESUMABLE = ".cache/huggingface"  # what the library leaves in a folder that it fills
 
 

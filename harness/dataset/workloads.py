@@ -21,6 +21,7 @@ from harness.dataset.manifest import read_manifest
 from harness.errors import ConfigError, DatasetError
 
 ENVIRONMENT_VARIABLE = "FIB_DATASET_PATH"
+_SUFFIXES = {"definitions": ".json", "workloads": ".jsonl"}
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -73,9 +74,10 @@ def locate(workspace: Workspace, override: str | Path | None = None) -> Path:
     return root
 
 
-def _find(root: Path, kind: str, room: Room, suffix: str) -> Path:
-    """The canonical place, else the one file of that name: the official loader ignores folders."""
-    path = root / kind / room.op_type / f"{room.definition}{suffix}"
+def find_file(root: Path, kind: str, room: Room) -> Path:
+    """The room's file of a kind, "definitions" or "workloads": in its canonical place, else the
+    one file of that name, since the official loader ignores folders. Raises DatasetError."""
+    path = root / kind / room.op_type / f"{room.definition}{_SUFFIXES[kind]}"
     if path.is_file():
         return path
     others = sorted((root / kind).rglob(path.name))
@@ -94,7 +96,7 @@ def _read_bytes(path: Path) -> bytes:
 
 def read_definition(root: Path, room: Room) -> dict[str, Any]:
     """The room's official definition as a dictionary. Raises DatasetError."""
-    path = _find(root, "definitions", room, ".json")
+    path = find_file(root, "definitions", room)
     try:
         definition = json.loads(_read_bytes(path))
     except ValueError as error:
@@ -148,7 +150,7 @@ def _read_documents(path: Path) -> list[tuple[int, Any]]:
 
 def read_workloads(root: Path, room: Room) -> list[WorkloadRow]:
     """The room's workloads in official order. Raises DatasetError that names file and line."""
-    path = _find(root, "workloads", room, ".jsonl")
+    path = find_file(root, "workloads", room)
     rows: dict[str, WorkloadRow] = {}
     for number, document in _read_documents(path):
         row = _parse_row(document, room, f"{path}:{number}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from harness.files import atomic_file
 
 CHUNK_ELEMENTS = 1 << 24  # bounds the fp32 copies that a comparison makes
 LOG_BASE_RATIOS = {math.log2(math.e): "base 2", math.log(2.0): "the natural base"}
@@ -106,10 +109,7 @@ def _index(flat: int, shape: Sequence[int]) -> list[int]:
 
 def dump_inputs(folder: str, stem: str, names: Sequence[str], values: Sequence[Any]) -> str:
     """Keep a failing trial's inputs: <folder>/<stem>.safetensors, scalars in its metadata."""
-    import os
-    from pathlib import Path
-
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors = {
         name: value.detach().cpu().contiguous()
@@ -122,10 +122,6 @@ def dump_inputs(folder: str, stem: str, names: Sequence[str], values: Sequence[A
         if not isinstance(value, torch.Tensor)
     }
     path = Path(folder) / f"{stem}.safetensors"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".partial")
-    save_file(tensors, temporary, metadata=scalars)
-    with open(temporary, "rb") as handle:
-        os.fsync(handle.fileno())
-    temporary.replace(path)
+    with atomic_file(path) as file:
+        file.write(save(tensors, metadata=scalars))
     return str(path)

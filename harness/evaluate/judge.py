@@ -77,7 +77,7 @@ class _Judge:
 
     def __init__(self, job: Job, report: ReportStage) -> None:
         self.job, self.report = job, report
-        self.definition = Definition.model_validate_json(Path(job.definition_path).read_text())
+        self.definition = Definition.model_validate_json(job.definition)
         self.workload = OfficialWorkload.model_validate(job.workload)
         settings = job.settings
         self.config = BenchmarkConfig(

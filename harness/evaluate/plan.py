@@ -10,7 +10,7 @@ from harness import dataset
 from harness.config import Room, Workspace
 from harness.dataset import WorkloadRow
 from harness.devices import DeviceFacts, libraries
-from harness.errors import DatasetError, UsageError
+from harness.errors import UsageError
 from harness.evaluate.protocol import HOST_TIMER, Job, Settings
 from harness.packing import Packed, pack
 from harness.records import judge_sha256, settings_sha256
@@ -56,7 +56,7 @@ class RoomPlan:
     rows: tuple[WorkloadRow, ...]
     settings: Settings
     dataset_root: Path
-    definition_path: Path
+    definition: str
     dataset_sha256: str
     judge_sha256: str
     settings_sha256: str
@@ -65,7 +65,7 @@ class RoomPlan:
     def job(self, row: WorkloadRow, device: str, request: Request) -> Job:
         return Job(
             room=self.room.name,
-            definition_path=str(self.definition_path),
+            definition=self.definition,
             solution=self.packed.text,
             dataset_root=str(self.dataset_root),
             workload={"axes": dict(row.axes), "inputs": dict(row.inputs), "uuid": row.uuid},
@@ -161,8 +161,8 @@ def _plan_room(
 ) -> RoomPlan:
     settings = resolve_settings(room, request, facts.uuid is None)
     packed = pack(workspace, room.name, request.route)
-    definition = _only(root, "definitions", room, ".json")
-    workloads = _only(root, "workloads", room, ".jsonl")
+    definition = dataset.find_file(root, "definitions", room)
+    workloads = dataset.find_file(root, "workloads", room)
     version = libraries().get("flashinfer-bench", "unknown")
     values = {**asdict(settings), "only_trial": request.only_trial}
     return RoomPlan(
@@ -171,7 +171,7 @@ def _plan_room(
         rows=rows,
         settings=settings,
         dataset_root=root,
-        definition_path=definition,
+        definition=definition.read_text(encoding="utf-8"),
         dataset_sha256=dataset.content_sha256(root, room),
         judge_sha256=judge_sha256(
             definition,
@@ -184,10 +184,3 @@ def _plan_room(
         settings_sha256=settings_sha256(values),
         is_full=len(rows) == len(dataset.read_workloads(root, room)),
     )
-
-
-def _only(root: Path, kind: str, room: Room, suffix: str) -> Path:
-    found = sorted((root / kind).rglob(f"{room.definition}{suffix}"))
-    if len(found) != 1:
-        raise DatasetError(f"{root}/{kind}: expected one {room.definition}{suffix}, got {found}")
-    return found[0]

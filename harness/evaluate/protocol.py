@@ -58,12 +58,13 @@ class Settings:
 class Job:
     """One workload of one room. Paths are absolute; `workload` is the official JSON object.
 
-    solution: the packed JSON itself, so that a later pack cannot change what is judged.
+    definition, solution: the JSON texts themselves, so that an edit or a pack in the middle of a
+    sweep cannot change what is judged.
     repeat_options: what a command that repeats this job needs besides room, UUID and seed.
     """
 
     room: str
-    definition_path: str
+    definition: str
     solution: str
     dataset_root: str
     workload: dict[str, Any]

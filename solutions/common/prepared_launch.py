@@ -9,7 +9,8 @@ launches lie between kernels. Nothing is kept from one call to the next but Trit
 import functools
 
 import torch
-import triton
+
+from .target import is_interpreted
 
 
 def prepare(kernel, grid, *args, **kwargs):
@@ -18,7 +19,7 @@ def prepare(kernel, grid, *args, **kwargs):
     grid: one to three sizes. args, kwargs: the kernel's arguments and launch options. The launch
     goes to the device and stream that are current then.
     """
-    if not isinstance(kernel, triton.JITFunction):  # the interpreter has nothing to prepare
+    if is_interpreted(kernel):  # the interpreter has nothing to prepare
         return functools.partial(kernel[grid], *args, **kwargs)
     compiled = kernel.warmup(*args, grid=grid, **kwargs)
     values = {p.name: p.default for p in kernel.params if p.has_default}

@@ -30,6 +30,7 @@ import triton.language as tl
 
 from .arguments import require, require_disjoint
 from .gdn_gates import decay, write_strength
+from .target import is_interpreted
 
 NUM_QK_HEADS = 4
 NUM_V_HEADS = 8
@@ -152,7 +153,7 @@ def run(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state):
     batch_size = check(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state)
     if batch_size == 0:
         return
-    launch = choose(batch_size, interpreted=not isinstance(step_kernel, triton.JITFunction))
+    launch = choose(batch_size, interpreted=is_interpreted(step_kernel))
     grid = (batch_size * NUM_V_HEADS * (HEAD_SIZE // launch["BLOCK_V"]),)
     with torch.cuda.device_of(q):
         step_kernel[grid](

@@ -32,6 +32,7 @@ from .dependent_launch import enter_chain
 from .prepared_launch import prepare
 from .routing import pack_kernel, route_and_pack_kernel, route_kernel
 from .streaming import activate_kernel, stream_kernel
+from .target import is_interpreted
 from .tiled import down_kernel, gate_up_kernel
 
 NUM_EXPERTS = 256
@@ -166,7 +167,7 @@ AHEAD_OF_TIME = Machine(132, 227 * 1024, has_pdl=True)
 
 def find_machine(tensor):
     """The machine of a tensor. Raises RuntimeError where the GPU has no FP8 tensor cores."""
-    if not isinstance(combine_kernel, triton.JITFunction):
+    if is_interpreted(combine_kernel):
         return INTERPRETER
     if not tensor.is_cuda:
         return AHEAD_OF_TIME

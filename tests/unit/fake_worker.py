@@ -37,10 +37,14 @@ def main(read_fd, write_fd, device):
     if device == "never-starts":
         sys.exit(7)
     send(ready=True)
-    for line in requests:
+    if device == "never-reads":
+        time.sleep(60)
+    for count, line in enumerate(requests, 1):
         request = json.loads(line)
         number, behaviour = request["number"], request["job"]["workload"]["uuid"].split("-")[0]
         send(number=number, stage="reference")
+        if behaviour == "spoiled" and count > 1:  # by what an earlier job left behind
+            os._exit(3)
         if behaviour == "badreference":
             os.kill(os.getpid(), signal.SIGSEGV)
         if behaviour == "slowreference":
@@ -49,6 +53,8 @@ def main(read_fd, write_fd, device):
         if behaviour == "segfault":
             print("about to crash", flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
+        if behaviour == "signal40":
+            os.kill(os.getpid(), 40)
         if behaviour == "exits":
             sys.exit(3)
         if behaviour == "hangs":

@@ -80,11 +80,9 @@ def make_job(
 ) -> Job:
     """A job on the CPU: x random [3,4], scale 2."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "scale_rows_c4.json"
-    path.write_text(definition(reference))
     return Job(
         room="scale_rows",
-        definition_path=str(path),
+        definition=definition(reference),
         solution=solution(source, is_dps),
         dataset_root=str(folder),
         workload={

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 from harness.evaluate.judge import PoisoningRunnable, judge
 from harness.evaluate.protocol import Stage, Status
+from harness.records.strict_json import dump
 from tests.unit.judge_room import COLUMNS, RIGHT, RIGHT_VALUES, ROWS, UUID, make_job, module
 
 REPEAT = f"repeat: python -m harness evaluate scale_rows --workloads {UUID} --seed 0 --only-trial "
@@ -341,3 +342,22 @@ def test_equal_inputs_are_given_to_the_reference_once(tmp_path, kind, calls):
         job.workload["inputs"]["x"] = stored
     assert judge(job, lambda stage: None).status is Status.PASSED
     assert (tmp_path / "calls").read_text() == "." * calls
+
+
+def test_a_solution_gets_copies_of_the_inputs():
+    """The acceptance rule of the indexer, and later trials, read the inputs after the call."""
+
+    class Spoiler:
+        metadata = SimpleNamespace(destination_passing_style=True)
+
+        def __call__(self, x, y):
+            y.copy_(x)
+            x.zero_()
+
+    x, y = torch.ones(3), torch.zeros(3)
+    PoisoningRunnable(Spoiler(), 1)(x, y)
+    assert torch.equal(x, torch.ones(3)) and torch.equal(y, torch.ones(3))
+
+
+def test_text_that_is_none_can_be_recorded():
+    assert dump({"log": "\udcff"}) == '{"log": "\\\\udcff"}'

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ FAKE = WorkerCommand(argv=(sys.executable, str(Path(__file__).with_name("fake_wo
 
 def job(uuid: str, timeout_s: int = 20) -> Job:
     settings = Settings(1, 1, 1, 0.01, 0.01, 1.0, timeout_s, "host", 0)
-    return Job("room", "d.json", "{}", ".", {"uuid": uuid}, "cpu", settings)
+    return Job("room", "{}", "{}", ".", {"uuid": uuid}, "cpu", settings)
 
 
 @pytest.fixture
@@ -111,3 +112,21 @@ def test_jobs_and_outcomes_survive_the_pipe(pool):
     original = job("good-1")
     assert Job.from_json(original.to_json()) == original
     assert original.trials() == [0]
+
+
+def test_a_worker_that_does_not_read_is_given_up_at_the_deadline(tmp_path):
+    big = replace(job("good-1", timeout_s=1), solution="x" * 400_000)  # more than a pipe holds
+    began = time.monotonic()
+    with Pool("never-reads", tmp_path, FAKE) as pool:
+        assert pool.run(big).status is Status.INFRASTRUCTURE
+    assert time.monotonic() - began < 10
+
+
+def test_what_an_earlier_job_left_behind_is_not_blamed_on_the_next_reference(pool):
+    assert pool.run(job("good-1")).status is Status.PASSED
+    assert pool.run(job("spoiled-2")).status is Status.PASSED, "asked again in a fresh worker"
+    assert pool.replacements == 1
+
+
+def test_a_real_time_signal_has_a_name_too(pool):
+    assert "signal 40" in pool.run(job("signal40-1")).detail
