@@ -25,7 +25,7 @@ GENERATED = {"blob", "traces", "dataset", "__pycache__", "failures"}
 # Lower may import higher, never the reverse.
 MODULE_ORDER = (
     *("errors", "files", "config", "packing", "records", "devices", "roofline", "dataset"),
-    *("timing", "evaluators", "evaluate", "report", "cli"),
+    *("timing", "evaluators", "evaluate", "compare", "report", "cli"),
 )
 HARNESS_LINES, FILE_LINES, SCRIPT_LINES = 400, 600, 60
 FUNCTION_LINES, KERNEL_LINES = 60, 150
