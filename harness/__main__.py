@@ -2,25 +2,15 @@
 
 import sys
 
-from harness.errors import ExitCode
+from harness.errors import run_program
 
 
 def start() -> int:
     """Run the command line; a library that is not installed is one message, not a traceback."""
-    try:
-        from harness.cli import main
+    from harness.cli import main
 
-        return main()
-    except ModuleNotFoundError as error:
-        if (error.name or "harness").split(".")[0] == "harness":
-            raise
-        print(
-            f"error: {error.name} is not installed; run `make test` once and use .venv/bin/python, "
-            "or install the dependencies of pyproject.toml",
-            file=sys.stderr,
-        )
-        return int(ExitCode.TOOL_MISSING)
+    return main()
 
 
 if __name__ == "__main__":
-    sys.exit(start())
+    sys.exit(run_program(start))

@@ -6,6 +6,7 @@ Standard library only (tomli on Python 3.10), so that pack.py needs nothing inst
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ else:
     import tomli as tomllib
 
 _REQUIRED = object()
+_LIBRARY = re.compile(r"[a-z][a-z0-9_]*\Z")
+_PACKAGE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+_VERSION = re.compile(r"\d+(\.[0-9a-z]+)*\Z")
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,15 @@ class Room:
 
 
 @dataclass(frozen=True)
+class Peer:
+    """A library that a user would pick instead: its distribution and the version compared with."""
+
+    name: str
+    package: str
+    version: str
+
+
+@dataclass(frozen=True)
 class Workspace:
     """The root config.toml. ``root`` is the checkout it was read from."""
 
@@ -64,6 +77,7 @@ class Workspace:
     dataset_repository: str
     dataset_revision: str
     rooms: Mapping[str, Room]
+    peers: Mapping[str, Peer] = field(default_factory=dict)
 
     def room(self, name: str) -> Room:
         """The room called ``name``. Raises ConfigError that lists the rooms."""
@@ -124,8 +138,9 @@ class _Table:
             )
         return tuple(values)
 
-    def table(self, key: str) -> _Table:
-        return _Table(self.path, f"{self.label}.{key}".lstrip("."), self.take(key, dict))
+    def table(self, key: str, default: Any = _REQUIRED) -> _Table:
+        label = f"{self.label}.{key}".lstrip(".")
+        return _Table(self.path, label, self.take(key, dict, default))
 
     def done(self) -> None:
         unknown = sorted(set(self.values) - self.taken)
@@ -189,6 +204,26 @@ def _read_room(name: str, table: _Table) -> Room:
     return room
 
 
+def _read_peer(name: str, table: _Table) -> Peer:
+    peer = Peer(name, table.take("package", str), table.take("version", str))
+    table.done()
+    if not _LIBRARY.match(name):
+        raise ConfigError(
+            f"{table.path}: [{table.label}] expected a library's short name of a-z, 0-9 and _, "
+            f"which is a file of peers/<room>/; got {name!r}"
+        )
+    for key, value, pattern in (
+        ("package", peer.package, _PACKAGE),
+        ("version", peer.version, _VERSION),
+    ):
+        if not pattern.match(value):
+            expected = "one exact release" if key == "version" else "a distribution's name"
+            raise ConfigError(
+                f"{table.path}: [{table.label}] {key}: expected {expected}, got {value!r}"
+            )
+    return peer
+
+
 def find_root(start: Path | None = None) -> Path:
     """The nearest folder, from ``start`` (default: this checkout) upwards, with a config.toml
     that has a [workspace] table. Raises ConfigError."""
@@ -205,7 +240,7 @@ def load_workspace(root: Path | None = None) -> Workspace:
     root = find_root(root)
     document = _read(root / "config.toml")
     workspace, dataset = document.table("workspace"), document.table("dataset")
-    rooms = document.table("rooms")
+    rooms, peers = document.table("rooms"), document.table("peers", {})
     result = Workspace(
         root=root,
         name=workspace.take("name", str),
@@ -215,6 +250,7 @@ def load_workspace(root: Path | None = None) -> Workspace:
         dataset_repository=dataset.take("repository", str),
         dataset_revision=dataset.take("revision", str),
         rooms={name: _read_room(name, rooms.table(name)) for name in list(rooms.values)},
+        peers={name: _read_peer(name, peers.table(name)) for name in list(peers.values)},
     )
     for table in (workspace, dataset, document):
         table.done()

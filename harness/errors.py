@@ -11,12 +11,22 @@
     ├── DeviceBusy                  5   somebody else computes on the GPU
     └── InfrastructureFailure       6   a run could not be completed; no verdict on the kernel
 
-Exit code 0 means all well, 130 interrupted by the user.
+Exit code 0 means all well, 130 interrupted by the user. `run_program` turns each error into its
+message and code, and whatever else is raised: the system's refusals are code 3, and an exception
+that nobody foresaw is 6, because 1 is a verdict on a kernel.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
 from enum import IntEnum
+from typing import TextIO
+
+_SHOWN_CHARACTERS = 200  # of a path in a message
 
 
 class ExitCode(IntEnum):
@@ -90,3 +100,91 @@ class InfrastructureFailure(HarnessError):
     """The run broke for a reason that says nothing about the solution."""
 
     exit_code = ExitCode.INCOMPLETE
+
+
+def run_program(body: Callable[[], int]) -> int:
+    """Run a command line's body and return its exit code. Never raises.
+
+    Every error becomes one message on stderr; an unforeseen one keeps its traceback.
+    """
+    if sys.stdout is None or sys.stderr is None:  # the first files opened would take their place
+        return _report(
+            EnvironmentUnfit(
+                "standard output or error is closed; expected both, such as >/dev/null"
+            )
+        )
+    try:
+        code = body()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        code = _report(error)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _abandon(sys.stdout)
+        code = code or _report(error)
+    return code
+
+
+def _report(error: BaseException) -> int:
+    """Say on stderr what happened; its exit code."""
+    if isinstance(error, SystemExit):  # argparse has said it
+        return error.code if isinstance(error.code, int) else int(ExitCode.OK)
+    if isinstance(error, BrokenPipeError):
+        _abandon(sys.stdout)
+    message, code = _explain(error)
+    if sys.stderr is None:
+        return int(code)
+    try:
+        if message is None:
+            traceback.print_exception(error)
+            message = (
+                f"error: {type(error).__name__} was not foreseen: a fault of this program, "
+                "no verdict on a kernel; report it with the lines above"
+            )
+        print(message, file=sys.stderr, flush=True)
+    except OSError:  # nobody reads it
+        _abandon(sys.stderr)
+    return int(code)
+
+
+def _explain(error: BaseException) -> tuple[str | None, ExitCode]:
+    """The message, None where only a traceback can tell, and the exit code."""
+    if isinstance(error, HarnessError):
+        return f"error: {error}", error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", ExitCode.INTERRUPTED
+    if isinstance(error, ModuleNotFoundError) and _is_foreign(error.name):
+        return (
+            f"error: {error.name} is not installed; run `make test` once and use "
+            ".venv/bin/python, or install the dependencies of pyproject.toml"
+        ), ExitCode.TOOL_MISSING
+    if isinstance(error, UnicodeEncodeError):
+        text = ascii(error.object[error.start : error.end])
+        return (
+            f"error: standard output: its encoding, {error.encoding}, has no {text}; "
+            "set PYTHONIOENCODING=utf-8:backslashreplace"
+        ), ExitCode.UNFIT
+    if isinstance(error, BrokenPipeError):
+        return "error: standard output: its reader left before the end", ExitCode.UNFIT
+    if isinstance(error, OSError):
+        return f"error: {_describe(error)}", ExitCode.UNFIT
+    return None, ExitCode.INCOMPLETE
+
+
+def _is_foreign(module: str | None) -> bool:
+    return module is not None and module.split(".")[0] != "harness"
+
+
+def _describe(error: OSError) -> str:
+    if error.filename is None:
+        return f"{error}; check the disk, and who may write there"
+    path = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+    if len(path) > _SHOWN_CHARACTERS:
+        path = f"{path[:_SHOWN_CHARACTERS]}... ({len(path)} characters)"
+    return f"{path}: {error.strerror}; check this path, and who may use it"
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what is still buffered vanish: written at the interpreter's end it would fail again."""
+    with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

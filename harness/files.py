@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and their hashes. Standard library only."""
+"""Paths that users name, files that appear whole or not at all, and hashes. No dependencies."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from harness.errors import UsageError
+
 _READ_BYTES = 1 << 22
 PARTIAL_MARK = ".partial-"  # in the names of files that are being written
+
+
+def expand_home(path: str | Path) -> Path:
+    """``~`` and ``~name`` as folders. Raises UsageError where that user has none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{path}: no such user's home folder; write the path out") from error
 
 
 @contextlib.contextmanager

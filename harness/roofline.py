@@ -22,6 +22,7 @@ from harness.errors import DatasetError, UsageError
 
 FP32_BYTES, INT32_BYTES, INT64_BYTES, BF16_BYTES = 4, 4, 8, 2
 COPY_SHARE = 1 / 3  # from this share of written bytes on, the copy bandwidth binds
+LAUNCH, READ, COPY = "launch", "memory (read)", "memory (copy)"  # what may bind, beside operands
 
 HEAD_SIZE = 128  # gdn
 QK_HEADS, V_HEADS = 4, 8
@@ -62,6 +63,15 @@ class Work:
     @property
     def bytes_moved(self) -> int:
         return self.bytes_read + self.bytes_written
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Least latency of a workload on a device in µs, and what binds it, the largest of three:
+    LAUNCH, the bytes (READ or COPY), the flops (by the type of their operands)."""
+
+    latency_us: float
+    roof: str
 
 
 def gdn_work(tokens: int, sequences: int) -> Work:
@@ -179,18 +189,27 @@ def count_work(room: str, axes: Mapping[str, int], data: Mapping[str, Any]) -> W
         ) from error
 
 
+def find_floor(work: Work, ceilings: Ceilings) -> Floor:
+    """The floor of that work on a device with those ceilings, and what binds it there."""
+    copies = work.bytes_written >= COPY_SHARE * work.bytes_moved
+    bandwidth = ceilings.copy_bandwidth if copies else ceilings.read_bandwidth
+    memory_us = work.bytes_moved / bandwidth * 1e6
+    flops_us = work.flops / ceilings.flop_rates[work.operands] * 1e6
+    roofs = {
+        LAUNCH: ceilings.launch_us,
+        COPY if copies else READ: memory_us,
+        work.operands: flops_us,
+    }
+    binding = max(roofs, key=lambda roof: roofs[roof])
+    return Floor(ceilings.launch_us + max(memory_us, flops_us), binding)
+
+
 def floor_us(
     room: str, axes: Mapping[str, int], data: Mapping[str, Any], device: str
 ) -> float | None:
     """Least latency of one workload in µs; None on a device whose ceilings nobody measured."""
-    work = count_work(room, axes, data)
-    ceilings = CEILINGS.get(device)
-    if ceilings is None:
-        return None
-    copies = work.bytes_written >= COPY_SHARE * work.bytes_moved
-    bandwidth = ceilings.copy_bandwidth if copies else ceilings.read_bandwidth
-    seconds = max(work.bytes_moved / bandwidth, work.flops / ceilings.flop_rates[work.operands])
-    return ceilings.launch_us + seconds * 1e6
+    work, ceilings = count_work(room, axes, data), CEILINGS.get(device)
+    return None if ceilings is None else find_floor(work, ceilings).latency_us
 
 
 def count_routing(

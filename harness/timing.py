@@ -66,8 +66,18 @@ class Timer(Protocol):
 
     name: str
 
-    def measure(self, call: Callable[[], Any], warmup_runs: int, iterations: int) -> Measurement:
-        """Median latency of `call`, in µs."""
+    def measure(
+        self,
+        call: Callable[[], Any],
+        warmup_runs: int,
+        iterations: int,
+        *,
+        estimation_calls: int = ESTIMATION_CALLS,
+    ) -> Measurement:
+        """Latency of `call`, in µs, after one call, the estimation calls and the warm-up.
+
+        estimation_calls: fewer than the official number where a duration is known already.
+        """
 
 
 def measure_spans(
@@ -125,12 +135,19 @@ class CuptiTimer:
         self._cupti = cupti
         self._device = device
 
-    def measure(self, call: Callable[[], Any], warmup_runs: int, iterations: int) -> Measurement:
+    def measure(
+        self,
+        call: Callable[[], Any],
+        warmup_runs: int,
+        iterations: int,
+        *,
+        estimation_calls: int = ESTIMATION_CALLS,
+    ) -> Measurement:
         import torch
 
         flush = _flush_buffer(self._device)
         call()
-        for _ in range(ESTIMATION_CALLS + warmup_runs):
+        for _ in range(estimation_calls + warmup_runs):
             flush.zero_()
             call()
         torch.cuda.synchronize(self._device)
@@ -198,11 +215,18 @@ class EventTimer:
     def __init__(self, device: str) -> None:
         self._device = device
 
-    def measure(self, call: Callable[[], Any], warmup_runs: int, iterations: int) -> Measurement:
+    def measure(
+        self,
+        call: Callable[[], Any],
+        warmup_runs: int,
+        iterations: int,
+        *,
+        estimation_calls: int = ESTIMATION_CALLS,
+    ) -> Measurement:
         import torch
 
         flush = _flush_buffer(self._device)
-        for _ in range(1 + ESTIMATION_CALLS + warmup_runs):
+        for _ in range(1 + estimation_calls + warmup_runs):
             call()
         pairs = []
         for _ in range(iterations):

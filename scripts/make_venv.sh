@@ -15,11 +15,18 @@ fi
 if [ -e "$venv/complete" ] && [ -z "$(find pyproject.toml constraints.txt "$0" -newer "$venv/complete")" ]; then
     exit 0 # the other call made it
 fi
-if [ -e "$venv" ] && [ ! -e "$venv/complete" ]; then
-    echo "$venv is half-made, making it anew"
-    rm -rf "$venv"
+if [ ! -e "$venv/complete" ]; then
+    found=$("$python" -c 'import platform; print(platform.python_version())') || found="none that runs"
+    if [[ $found != 3.1[012].* ]]; then
+        echo "error: $python: expected Python 3.10 to 3.12, got $found; try make PYTHON3=python3.12" >&2
+        exit 3
+    fi
+    if [ -e "$venv" ]; then
+        echo "$venv is half-made, making it anew"
+        rm -rf "$venv"
+    fi
+    "$python" -m venv "$venv"
 fi
-[ -e "$venv/complete" ] || "$python" -m venv "$venv"
 rm -f "$venv/complete"
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }

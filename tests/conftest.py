@@ -14,6 +14,12 @@ if not _has_cuda():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
+def pytest_configure(config):
+    """Asked for GPU tests alone (`make gpu`): that all of them were left out is no success."""
+    if config.option.markexpr == "gpu" and not _has_cuda():
+        pytest.exit("no GPU: expected /dev/nvidiactl; run `make gpu` on a GPU machine", 3)
+
+
 def pytest_collection_modifyitems(config, items):
     """A GPU test that cannot run is left out by name, never reported as passed."""
     if _has_cuda():

@@ -65,6 +65,7 @@ def entry(uuid: str = "u-0", status: str = "PASSED", **changes: Any) -> TraceEnt
         "seed": 7,
         "started_at": "2026-01-31T23:59:58.000000+00:00",
         "ended_at": "2026-01-31T23:59:59.000000+00:00",
+        "environment": {"driver": "580.65.06", "torch": "2.11.0"},
         "latency_us": 2.187 if status == "PASSED" else None,
         "max_abs_error": 1e-3,
         "max_rel_error": 2e-3,

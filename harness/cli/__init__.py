@@ -8,13 +8,18 @@ from collections.abc import Sequence
 
 import click
 
-from harness.errors import ExitCode, HarnessError
+from harness.errors import ExitCode, run_program
+
+PROGRAM = "python -m harness"
 
 # command -> (module, attribute, one line for --help)
 COMMANDS = {
     "evaluate": ("harness.cli.evaluate", "evaluate", "Judge and time rooms on the official set."),
+    "compare": ("harness.cli.compare", "compare", "Measure two sides in turns on one GPU."),
     "fib": ("harness.cli.fib", "fib", "flashinfer-bench's own CLI with the DSA rules added."),
     "dataset": ("harness.cli.dataset", "dataset", "Make, verify, fetch or export workload data."),
+    "score": ("harness.cli.score", "score", "The contest's score from recorded comparisons."),
+    "roofline": ("harness.cli.roofline", "roofline", "Bytes, flops and floors beside ours."),
     "report": ("harness.cli.report", "report", "Render tables from recorded runs."),
     "new": ("harness.cli.rooms", "new", "Start a room."),
     "clean": ("harness.cli.rooms", "clean", "Remove caches that this project made."),
@@ -50,22 +55,17 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; errors become one message on stderr."""
+    return run_program(lambda: _run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _run(arguments: list[str]) -> int:
+    # Not click's own main: it ends with 1 where the reader of stdout has left.
     try:
-        result = cli.main(
-            list(arguments) if arguments is not None else None,
-            prog_name="harness",
-            standalone_mode=False,
-        )
-    except HarnessError as error:
-        click.echo(f"error: {error}", err=True)
-        return int(error.exit_code)
-    except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
-        return int(ExitCode.INTERRUPTED)
+        with cli.make_context(PROGRAM, arguments) as context:
+            result = cli.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.ClickException as error:
         error.show(file=sys.stderr)
         return int(ExitCode.USAGE)
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        return int(ExitCode.INTERRUPTED)
     return int(result) if isinstance(result, int) else int(ExitCode.OK)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from harness.config import Workspace
 from harness.devices.sharing import lock_folder
+from harness.evaluate.pool import build_cache
 
 _HASH6 = 6  # digits of flashinfer-bench's own hash at the end of a build folder's name
 _LOCK_NAMES = ("*.lock", "lock", "*_lock")  # filelock, tvm-ffi, flashinfer-bench's tvm-ffi builder
@@ -54,7 +55,7 @@ def find_caches(workspace: Workspace) -> list[Cache]:
     builds = {path.name[-_HASH6:]: path for path in sorted(_builds(workspace))}
     locks = [
         path
-        for path in sorted((fib_cache_path() / "build_locks").glob("*.lock"))
+        for path in sorted((build_cache() / "build_locks").glob("*.lock"))
         if path.name[:_HASH6] in builds
     ]
     building = {path.name[:_HASH6] for path in locks if is_held(path)}
@@ -62,14 +63,6 @@ def find_caches(workspace: Workspace) -> list[Cache]:
         found.append(_cache("build", path, digits in building or _is_any_held(path)))
     locks += sorted(lock_folder().glob("*.lock"))
     return found + [_cache("lock", path, is_held(path)) for path in locks]
-
-
-def fib_cache_path() -> Path:
-    """flashinfer-bench's build cache: FIB_CACHE_PATH or its default."""
-    folder = os.environ.get("FIB_CACHE_PATH")
-    if folder:
-        return Path(folder).expanduser()
-    return Path.home() / ".cache" / "flashinfer_bench" / "cache"
 
 
 def _builds(workspace: Workspace) -> Iterator[Path]:
@@ -80,7 +73,7 @@ def _builds(workspace: Workspace) -> Iterator[Path]:
     names = [rf"{re.escape(room)}_[0-9a-f]{{8}}" for room in rooms]
     names += [rf"{re.escape(definition)}__reference" for definition in definitions]
     ours = re.compile(rf"fib_[a-z_]+?_(?:{'|'.join(names)})_[0-9a-f]{{{_HASH6}}}\Z")
-    for path in fib_cache_path().glob("*/fib_*"):
+    for path in build_cache().glob("*/fib_*"):
         if ours.match(path.name) and path.is_dir() and not path.is_symlink():
             yield path
 

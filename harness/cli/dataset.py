@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,10 @@ from harness.config import Room, Workspace, load_workspace
 from harness.dataset import WorkloadRow
 from harness.errors import DatasetError
 
+if TYPE_CHECKING:
+    from harness.dataset.verification import Verdict
+
+SHOWN_FAULTS = 3  # of each kind; the rest are counted
 _FOLDER = click.Path(path_type=Path)
 _rooms_argument = click.argument("rooms", nargs=-1, metavar="[ROOM]...")
 _workloads_option = click.option(
@@ -29,6 +34,22 @@ def _chosen(workspace: Workspace, names: Sequence[str]) -> dict[str, Room]:
 def _rows(root: Path, rooms: Mapping[str, Room], spec: str) -> dict[str, list[WorkloadRow]]:
     rows = {name: sets.read_workloads(root, room) for name, room in rooms.items()}
     return sets.select_rooms(rows, rooms, spec)
+
+
+def _refuse_faults(root: Path, verdict: Verdict, step: str) -> None:
+    """List the faults, the first few of each kind. Raises DatasetError with the next step."""
+    kinds: dict[str, list[str]] = {}
+    for fault in verdict.faults:
+        kinds.setdefault(fault.kind.value, []).append(str(fault))
+    for kind, lines in kinds.items():
+        for line in lines[:SHOWN_FAULTS]:
+            click.echo(line)
+        if len(lines) > SHOWN_FAULTS:
+            click.echo(f"and {len(lines) - SHOWN_FAULTS} more: {kind}")
+    if verdict.faults:
+        raise DatasetError(
+            f"{root}: {len(verdict.faults)} of {verdict.checked} blobs are unfit; {step}"
+        )
 
 
 @click.group("dataset")
@@ -77,15 +98,8 @@ def verify_command(rooms: tuple[str, ...], spec: str, override: Path | None) -> 
     root = sets.locate(workspace, override)
     chosen = _chosen(workspace, rooms)
     verdict = sets.verify(root, chosen.values(), _rows(root, chosen, spec))
-    for fault in verdict.faults:
-        click.echo(str(fault))
+    _refuse_faults(root, verdict, sets.repair_step(root, verdict.faults))
     click.echo(f"{root}: {verdict.checked} blobs checked, {verdict.hashed} with their hash")
-    if verdict.faults:
-        step = "make" if sets.is_checkout(root) else f"fetch {root}"
-        raise DatasetError(
-            f"{root}: {len(verdict.faults)} of {verdict.checked} blobs are unfit; "
-            f"`python -m harness dataset {step}` completes the set"
-        )
 
 
 @dataset.command("fetch")
@@ -96,13 +110,7 @@ def fetch_command(directory: Path) -> None:
     folder, revision = sets.fetch(workspace, directory)
     click.echo(f"{folder}: {workspace.dataset_repository} at {revision}")
     verdict = sets.verify(folder, workspace.rooms.values())
-    for fault in verdict.faults:
-        click.echo(str(fault))
-    if verdict.faults:
-        raise DatasetError(
-            f"{folder}: {len(verdict.faults)} of {verdict.checked} blobs are unfit after the "
-            f"download; run the command again, and see docs/dataset.md"
-        )
+    _refuse_faults(folder, verdict, "run the command again, and see docs/dataset.md")
     click.echo(f"{verdict.checked} blobs are whole; use them with FIB_DATASET_PATH={folder}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from harness.config import load_workspace
+from harness.devices import describe_no_gpu, read_facts
 from harness.evaluate.plan import PROTOCOLS, Request
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.sweep import run_sweep
@@ -69,5 +70,8 @@ def evaluate(
         record=record,
         commit=commit,
     )
+    workspace, facts = load_workspace(), read_facts()
     with SweepProgress() as progress:
-        return int(run_sweep(load_workspace(), request, progress))
+        if facts.uuid is None:
+            progress.note(f"no GPU: {describe_no_gpu()}")
+        return int(run_sweep(workspace, request, progress, facts=facts))

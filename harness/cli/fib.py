@@ -7,6 +7,9 @@ import sys
 
 import click
 
+from harness.devices import describe_no_gpu, load_cuda
+from harness.errors import EnvironmentUnfit
+
 
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
@@ -15,5 +18,11 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def fib(arguments: tuple[str, ...]) -> None:
     """flashinfer-bench's own CLI, for example: fib run --local . --use-isolated-runner"""
+    is_run = arguments[:1] == ("run",) and not {"-h", "--help"} & set(arguments)
+    if is_run and load_cuda() is None:  # the official program ends in a traceback
+        raise EnvironmentUnfit(
+            f"fib run: expected a GPU, but {describe_no_gpu()}; `python -m harness evaluate` "
+            "judges small workloads without one"
+        )
     # A program of its own: see harness/cli/official.py for why.
     os.execv(sys.executable, [sys.executable, "-m", "harness.cli.official", *arguments])

@@ -1,14 +1,18 @@
-"""``harness report``: tables from results/latest, and the block of the README that shows them."""
+"""``harness report``: tables from results/, the block of the README that shows them, and the page.
+
+The page's modules load matplotlib, jinja2 and scipy, hence only where --write asks for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from harness.config import Workspace, load_workspace
 from harness.errors import ExitCode, HarnessError, UsageError
-from harness.files import write_atomically
+from harness.files import expand_home, write_atomically
 from harness.packing import pack
 from harness.records import RunRecord, all_latest
 from harness.report import (
@@ -21,21 +25,43 @@ from harness.report import (
     without_staleness,
 )
 
+REPORT_FOLDER = "results/report"
+
 
 @click.command()
 @click.argument("rooms", nargs=-1)
 @click.option("--device", metavar="SLUG", help="Only this device, such as nvidia-h200.")
 @click.option("--workloads", is_flag=True, help="One table a room, one row a workload.")
+@click.option(
+    "--write",
+    is_flag=False,
+    flag_value="",
+    metavar="[DIR]",
+    help=f"Write page, Markdown, tables and plots. Default: {REPORT_FOLDER} of the checkout.",
+)
 @click.option("--readme", is_flag=True, help="Rewrite the results block of README.md.")
 @click.option("--check", is_flag=True, help="Compare README.md with results/; 1 if they differ.")
 def report(
-    rooms: tuple[str, ...], device: str | None, workloads: bool, readme: bool, check: bool
+    rooms: tuple[str, ...],
+    device: str | None,
+    workloads: bool,
+    write: str | None,
+    readme: bool,
+    check: bool,
 ) -> int:
-    """Print the latest recorded sweep of each room as Markdown."""
+    """Print the latest recorded sweep of each room as Markdown, or write the whole report."""
     workspace = load_workspace()
     names = [workspace.room(room).name for room in rooms] or list(workspace.rooms)
-    if (readme or check) and (rooms or device or workloads):
-        raise UsageError("--readme and --check: expected nothing else; the block holds all rooms")
+    whole = [readme, check, write is not None]
+    if any(whole) and (sum(whole) > 1 or rooms or device or workloads):
+        raise UsageError(
+            "--write, --readme and --check: expected one of them and nothing else; each holds all "
+            "rooms"
+        )
+    if write is not None:
+        return write_folder(
+            workspace, expand_home(write) if write else workspace.root / REPORT_FOLDER
+        )
     records = [
         record
         for record in all_latest(workspace.root)
@@ -52,6 +78,18 @@ def report(
     if readme:
         return rewrite_readme(workspace, summary)
     click.echo(summary)
+    return ExitCode.OK
+
+
+def write_folder(workspace: Workspace, folder: Path) -> int:
+    """Write the report of everything recorded."""
+    from harness.report.evidence import gather
+    from harness.report.publish import PAGE, compose, render, write_report
+
+    evidence = gather(workspace, packed_hashes(workspace, list(workspace.rooms)))
+    files = render(compose(evidence))
+    write_report(files, folder)
+    click.echo(f"{folder / PAGE}: {len(files)} files written")
     return ExitCode.OK
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config import Workspace
+from harness.config import Evaluation, Workspace
 from harness.errors import PackingError, UsageError
 from harness.packing.folders import SHELF
 
@@ -30,18 +30,21 @@ CONFIG_TABLE = """\
 definition = "{definition}"
 op_type = "{op_type}"
 track = "{track}"
-smoke = []
-smoke_cpu = []
+smoke = {smoke}
+smoke_cpu = {smoke_cpu}
 
 [rooms.{room}.evaluation]
-warmup_runs = 10
-iterations = 50
-trials = 3
-atol = 0.01
-rtol = 0.01
-required_matched_ratio = 1.0
-timeout_s = 300
+{evaluation}
 """
+USUAL = Evaluation(
+    warmup_runs=10,
+    iterations=50,
+    trials=3,
+    atol=0.01,
+    rtol=0.01,
+    required_matched_ratio=1.0,
+    timeout_s=300,
+)
 _SOLUTION = """\
 [solution]
 name = "{room}"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
 from harness.cli.caches import Cache, find_caches, format_age, format_size
-from harness.cli.room_skeleton import CONFIG_TABLE, skeleton
-from harness.config import Workspace, load_workspace
-from harness.errors import ExitCode, HarnessError, UsageError
+from harness.cli.room_skeleton import CONFIG_TABLE, USUAL, skeleton
+from harness.config import Room, Workspace, load_workspace
+from harness.dataset import read_workloads
+from harness.errors import EnvironmentUnfit, ExitCode, UsageError
+
+UUID_DIGITS = 8
 
 
 @click.command()
@@ -24,10 +31,17 @@ def new(room: str, definition: str) -> int:
     workspace = load_workspace()
     for path in start_room(workspace, room, definition):
         click.echo(f"made {path.relative_to(workspace.root).as_posix()}")
+    entry = planned_room(workspace, room, definition)
     if room not in workspace.rooms:
-        click.echo("\nAdd this to config.toml at the root, and choose the smoke workloads:\n")
-        click.echo(config_table(workspace, room, definition))
-    click.echo(f"Next: write the kernel, then `python -m harness evaluate {room}`")
+        click.echo("\nAdd this to config.toml at the root:\n")
+        click.echo(config_table(entry))
+    click.echo(f"Then write solutions/{room}/kernel.py, and")
+    click.echo(f"    python pack.py {room}")
+    if entry.smoke:
+        click.echo(f"    python -m harness evaluate {room} --workloads {entry.smoke[0]}")
+    else:
+        click.echo(f"    (workloads/{entry.op_type}/{definition}.jsonl comes first: none is there)")
+    click.echo(f"    python -m harness evaluate {room}")
     return ExitCode.OK
 
 
@@ -57,7 +71,7 @@ def start_room(workspace: Workspace, room: str, definition: str) -> list[Path]:
     except OSError as error:
         for path in made:
             path.unlink(missing_ok=True)
-        raise HarnessError(f"{error.filename}: cannot be written: {error.strerror}") from error
+        raise EnvironmentUnfit(f"{error.filename}: cannot be written: {error.strerror}") from error
     return made
 
 
@@ -79,12 +93,35 @@ def find_definition(workspace: Workspace, name: str) -> Path:
     )
 
 
-def config_table(workspace: Workspace, room: str, definition: str) -> str:
-    """The table that makes a room known, with the contest's usual settings."""
+def planned_room(workspace: Workspace, name: str, definition: str) -> Room:
+    """The room as config.toml has it, else as another room of the same definition is judged, else
+    with the contest's usual settings and the definition's first workload for smoke."""
+    if name in workspace.rooms:
+        return workspace.rooms[name]
+    for other in workspace.rooms.values():
+        if other.definition == definition:
+            return replace(other, name=name)
     op_type = find_definition(workspace, definition).parent.name
     tracks = [other.track for other in workspace.rooms.values() if other.op_type == op_type]
-    track = tracks[0] if tracks else op_type
-    return CONFIG_TABLE.format(room=room, definition=definition, op_type=op_type, track=track)
+    room = Room(name, definition, op_type, (*tracks, op_type)[0], USUAL, (), ())
+    if not (workspace.root / "workloads" / op_type / f"{definition}.jsonl").is_file():
+        return room
+    first = (read_workloads(workspace.root, room)[0].uuid[:UUID_DIGITS],)
+    return replace(room, smoke=first, smoke_cpu=first)
+
+
+def config_table(room: Room) -> str:
+    """The table of config.toml that makes a room known."""
+    settings = asdict(room.evaluation).items()
+    return CONFIG_TABLE.format(
+        room=room.name,
+        definition=room.definition,
+        op_type=room.op_type,
+        track=room.track,
+        smoke=json.dumps(room.smoke),
+        smoke_cpu=json.dumps(room.smoke_cpu),
+        evaluation="\n".join(f"{key} = {value}" for key, value in settings),
+    )
 
 
 @click.command()
@@ -100,29 +137,32 @@ def clean(dry_run: bool, keep_traces: bool) -> int:
     caches = find_caches(workspace)
     if keep_traces:
         caches = [cache for cache in caches if cache.kind != "traces"]
-    freed_bytes = 0
-    failed = False
-    for cache in caches:
-        if cache.is_held:
-            click.echo(f"in use        {describe(workspace, cache)}")
-            continue
-        try:
-            if not dry_run:
-                cache.remove()
-        except OSError as error:
-            click.echo(f"error: {cache.path}: cannot be removed: {error}", err=True)
-            failed = True
-            continue
-        freed_bytes += cache.size_bytes
-        click.echo(f"{'would remove' if dry_run else 'removed':14}{describe(workspace, cache)}")
+    held = [cache for cache in caches if cache.is_held]
+    for cache in held:
+        click.echo(describe("in use", [cache], workspace.root))
+    free = [cache for cache in caches if not cache.is_held]
+    gone = free if dry_run else [cache for cache in free if _remove(cache)]
+    for kind in dict.fromkeys(cache.kind for cache in gone):
+        group = [cache for cache in gone if cache.kind == kind]
+        click.echo(describe("would remove" if dry_run else "removed", group, workspace.root))
+    freed_bytes = sum(cache.size_bytes for cache in gone)
     click.echo(f"{format_size(freed_bytes)} {'to free' if dry_run else 'freed'}")
-    return ExitCode.FAILED if failed else ExitCode.OK
+    return ExitCode.OK if len(gone) == len(free) else ExitCode.UNFIT
 
 
-def describe(workspace: Workspace, cache: Cache) -> str:
-    """One line: kind, size, age and path."""
-    path = cache.path
-    if path.is_relative_to(workspace.root):
-        path = path.relative_to(workspace.root)
-    size, age = format_size(cache.size_bytes), format_age(cache.age_s)
-    return f"{cache.kind:10} {size:>9}  {age:>6}  {path}"
+def _remove(cache: Cache) -> bool:
+    try:
+        cache.remove()
+    except OSError as error:
+        click.echo(f"error: {cache.path}: cannot be removed: {error}", err=True)
+        return False
+    return True
+
+
+def describe(verb: str, caches: Sequence[Cache], root: Path) -> str:
+    """One line for caches of one kind: how many, size, age of the oldest, where they lie."""
+    path = Path(os.path.commonpath([cache.path for cache in caches]))
+    shown = path.relative_to(root) if path.is_relative_to(root) else path
+    size = format_size(sum(cache.size_bytes for cache in caches))
+    age = format_age(max(cache.age_s for cache in caches))
+    return f"{verb:12}  {caches[0].kind:8} {len(caches):>5} {size:>9} {age:>6}  {shown}"

@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from harness.dataset.download import fetch
     from harness.dataset.generation import ensure_blobs, make
     from harness.dataset.layout import export
-    from harness.dataset.verification import verify
+    from harness.dataset.verification import repair_step, verify
 
 _HOMES = {
     "ensure_blobs": "generation",
     "export": "layout",
     "fetch": "download",
     "make": "generation",
+    "repair_step": "verification",
     "verify": "verification",
 }
 
@@ -59,6 +60,7 @@ __all__ = [
     "make",
     "read_definition",
     "read_workloads",
+    "repair_step",
     "select",
     "select_rooms",
     "verify",

@@ -7,10 +7,13 @@ the header's spelling is the library's own affair and has no numpy type for bflo
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_THREADS = 4
 _HEADER_LIMIT_BYTES = 100_000_000  # the safetensors library refuses longer headers
 
 # Definition dtype -> safetensors dtype, bytes an element.
@@ -169,7 +173,10 @@ def _bytes(tensor: Tensor) -> memoryview:
 def read_header(path: Path) -> dict[str, Any] | Fault:
     """The header of a safetensors file, or why it has none. Checks the file's length."""
     try:
-        size_bytes = path.stat().st_size
+        state = path.stat()
+        if not stat.S_ISREG(state.st_mode):  # reading a pipe would wait for a writer
+            return Fault(path, FaultKind.DAMAGED, "a folder, pipe or device, not a file")
+        size_bytes = state.st_size
         with path.open("rb") as file:
             start = file.read(len(LFS_POINTER))
             if start == LFS_POINTER:
@@ -182,21 +189,34 @@ def read_header(path: Path) -> dict[str, Any] | Fault:
                 return Fault(path, FaultKind.DAMAGED, "not a safetensors file")
             file.seek(8)
             header = json.loads(file.read(header_bytes))
+        if not isinstance(header, dict):
+            raise ValueError(f"expected a table, got {header!r:.200}")
         header.pop("__metadata__", None)
-        ends = [entry["data_offsets"][1] for entry in header.values()]
+        ends = [_check_entry(name, entry) for name, entry in header.items()]
     except FileNotFoundError:
         return Fault(path, FaultKind.MISSING, "no such file")
-    except IsADirectoryError:
-        return Fault(path, FaultKind.DAMAGED, "a folder, not a file")
     except OSError as error:
         return Fault(path, FaultKind.UNREADABLE, str(error))
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, RecursionError) as error:
         return Fault(path, FaultKind.DAMAGED, f"not a safetensors header: {error!r}")
     wanted_bytes = 8 + header_bytes + max(ends, default=0)
     if size_bytes != wanted_bytes:
         kind = FaultKind.TRUNCATED if size_bytes < wanted_bytes else FaultKind.DAMAGED
         return Fault(path, kind, f"expected {wanted_bytes} bytes, got {size_bytes}")
-    return dict(header)
+    return header
+
+
+def _check_entry(name: str, entry: Any) -> int:
+    """Where a tensor's bytes end, counted from the header. Raises ValueError."""
+    parts = entry if isinstance(entry, dict) else {}
+    shape, offsets = parts.get("shape"), parts.get("data_offsets")
+    lists = [values for values in (shape, offsets) if isinstance(values, list)]
+    natural = all(type(value) is int and value >= 0 for values in lists for value in values)
+    if not (len(lists) == 2 and natural and len(lists[1]) == 2):
+        raise ValueError(
+            f"{name}: expected shape and data_offsets as whole numbers, got {entry!r:.200}"
+        )
+    return int(lists[1][1])
 
 
 def find_fault(
@@ -208,11 +228,29 @@ def find_fault(
     """
     fault = _find_header_fault(path, expected)
     if fault is None and sha256 is not None:
-        found = file_sha256(path)
+        try:
+            state = path.stat()
+            found = _content_sha256(path, state.st_size, state.st_mtime_ns)
+        except OSError as error:
+            return Fault(path, FaultKind.UNREADABLE, str(error))
         if found != sha256:
             detail = f"expected sha256 {sha256} ({MANIFEST}), got {found}"
             return Fault(path, FaultKind.WRONG_HASH, detail)
     return fault
+
+
+def find_faults(
+    blobs: Iterable[tuple[Path, Mapping[str, TensorSpec], str | None]],
+) -> list[Fault | None]:
+    """`find_fault` of each, in parallel: hashing releases the interpreter lock."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(lambda blob: find_fault(*blob), blobs))
+
+
+@functools.cache
+def _content_sha256(path: Path, size_bytes: int, modified_ns: int) -> str:
+    """Read once a process for each state of a file: a run looks at gigabytes more than once."""
+    return file_sha256(path)
 
 
 def _find_header_fault(path: Path, expected: Mapping[str, TensorSpec]) -> Fault | None:
@@ -228,8 +266,8 @@ def _find_header_fault(path: Path, expected: Mapping[str, TensorSpec]) -> Fault 
         if entry.get("dtype") != code:
             detail = f"{key}: expected {code}, got {entry.get('dtype')}"
             return Fault(path, FaultKind.WRONG_DTYPE, detail)
-        if tuple(entry.get("shape", ())) != spec.shape:
-            detail = f"{key}: expected {list(spec.shape)}, got {entry.get('shape')}"
+        if tuple(entry["shape"]) != spec.shape:
+            detail = f"{key}: expected {list(spec.shape)}, got {entry['shape']}"
             return Fault(path, FaultKind.WRONG_SHAPE, detail)
         start, end = entry["data_offsets"]
         if end - start != spec.size_bytes:

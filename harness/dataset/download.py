@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 from harness.config import Workspace
 from harness.errors import DatasetError, ToolMissing, UsageError
+from harness.files import expand_home
 
+REQUIREMENT = "huggingface_hub>=0.30"  # the extra dataset of pyproject.toml
 _RESUMABLE = ".cache/huggingface"  # what the library leaves in a folder that it fills
 
 
@@ -18,8 +22,8 @@ def _load_hub() -> Any:
         return importlib.import_module("huggingface_hub")
     except ImportError as error:
         raise ToolMissing(
-            "huggingface_hub is not installed; expected it for `dataset fetch`: "
-            "install the extra with `pip install 'flashinfer-contest-kernels[dataset]'`"
+            "huggingface_hub is not installed; `dataset fetch` needs it: "
+            f"{shlex.quote(sys.executable)} -m pip install '{REQUIREMENT}'"
         ) from error
 
 
@@ -39,7 +43,7 @@ def _resolve(hub: Any, repository: str, revision: str) -> str:
 
 
 def _check_folder(workspace: Workspace, directory: Path) -> Path:
-    directory = directory.expanduser().resolve()
+    directory = expand_home(directory).resolve()
     if directory == workspace.root or directory in workspace.root.parents:
         raise UsageError(
             f"{directory}: expected a folder of its own for the official set, got the checkout; "

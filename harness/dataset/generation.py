@@ -11,27 +11,29 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
 from harness.config import Room
 from harness.dataset.blobs import (
-    Fault,
     FaultKind,
     TensorSpec,
     expected_tensors,
     find_fault,
+    find_faults,
     write_blob,
 )
 from harness.dataset.facts import Facts, read_facts
-from harness.dataset.manifest import read_manifest, write_manifest
+from harness.dataset.manifest import MANIFEST, read_manifest, write_manifest
 from harness.dataset.recipes import generate
+from harness.dataset.verification import repair_step, verify
 from harness.dataset.workloads import (
     WorkloadRow,
     is_checkout,
+    pinned_hashes,
     read_definition,
     read_workloads,
 )
@@ -95,9 +97,12 @@ def blob_path(room: Room, uuid: str) -> str:
     return f"blob/workloads/{room.op_type}/{name}/{name}_{uuid}{BLOB_SUFFIX}"
 
 
-def _room_blobs(root: Path, room: Room, rows: Sequence[WorkloadRow]) -> list[_Blob]:
+def _room_blobs(
+    root: Path, room: Room, rows: Sequence[WorkloadRow], hashes: Mapping[str, str] | None
+) -> list[_Blob]:
+    """hashes: what the blobs must hash to; None where they are about to be recorded."""
     definition = read_definition(root, room)
-    manifest, facts = read_manifest(root) or {}, read_facts(root)
+    facts = read_facts(root)
     blobs = []
     for row in rows:
         for relative, expected in expected_tensors(definition, row).items():
@@ -106,6 +111,8 @@ def _room_blobs(root: Path, room: Room, rows: Sequence[WorkloadRow]) -> list[_Bl
                     f"{room.name}: workload {row.uuid}: expected the blob "
                     f"{blob_path(room, row.uuid)}, got {relative}; only that place is written"
                 )
+            if hashes is not None and relative not in hashes:
+                raise DatasetError(f"{root / MANIFEST}: expected a line for {relative}, got none")
             known = facts.get(row.uuid, {})
             blobs.append(
                 _Blob(
@@ -116,7 +123,7 @@ def _room_blobs(root: Path, room: Room, rows: Sequence[WorkloadRow]) -> list[_Bl
                     relative,
                     root / relative,
                     expected,
-                    manifest.get(relative),
+                    hashes[relative] if hashes is not None else None,
                 )
             )
     return blobs
@@ -124,10 +131,7 @@ def _room_blobs(root: Path, room: Room, rows: Sequence[WorkloadRow]) -> list[_Bl
 
 def _survey(blobs: Sequence[_Blob], remake: bool) -> list[_Blob]:
     """The blobs to make. Whole files with other content are replaced only when asked for."""
-    with ThreadPoolExecutor(_job_count(None)) as pool:  # hashing releases the interpreter lock
-        faults = list(
-            pool.map(lambda blob: find_fault(blob.path, blob.expected, blob.sha256), blobs)
-        )
+    faults = find_faults((blob.path, blob.expected, blob.sha256) for blob in blobs)
     foreign = [fault for fault in faults if fault and fault.kind is FaultKind.WRONG_HASH]
     if foreign and not remake:
         raise DatasetError(
@@ -226,35 +230,26 @@ def _make_blobs(
     return hashes
 
 
-def _refuse_foreign_root(root: Path, faults: Sequence[Fault]) -> None:
-    raise DatasetError(
-        f"{root}: {len(faults)} blob(s) of this data set cannot be read, the first is {faults[0]}; "
-        f"a set outside the checkout is never written into: complete it, for example with "
-        f"`python -m harness dataset fetch {root}`, or leave out --dataset and FIB_DATASET_PATH"
-    )
-
-
 def ensure_blobs(
     root: Path, room: Room, rows: Sequence[WorkloadRow], progress: Progress | None = None
 ) -> None:
     """See to it that every blob of ``rows`` is there and is what the manifest says.
 
-    In a checkout the missing ones are made. Elsewhere they are only looked at. Raises DatasetError.
+    In a checkout the missing ones are made. Elsewhere they are only looked at, as `verify` does.
+    Raises DatasetError.
     """
     if is_checkout(root):
-        missing = _survey(_room_blobs(root, room, rows), remake=False)
+        missing = _survey(_room_blobs(root, room, rows, pinned_hashes(root)), remake=False)
         _check_space(root, missing)
         _make_blobs(missing, None, progress)
         return
-    definition = read_definition(root, room)
-    found = (
-        find_fault(root / path, expected)
-        for row in rows
-        for path, expected in expected_tensors(definition, row).items()
-    )
-    faults = [fault for fault in found if fault is not None]
+    faults = verify(root, [room], {room.name: rows}).faults
     if faults:
-        _refuse_foreign_root(root, faults)
+        raise DatasetError(
+            f"{root}: {len(faults)} blob(s) of this data set are unfit, the first is {faults[0]}; "
+            f"a set outside the checkout is never written into: {repair_step(root, faults)}, or "
+            "leave out --dataset and FIB_DATASET_PATH"
+        )
 
 
 def make(
@@ -280,15 +275,13 @@ def make(
         )
     if rows is None:
         rows = {name: read_workloads(root, room) for name, room in rooms.items()}
-    blobs = [blob for name in rows for blob in _room_blobs(root, rooms[name], rows[name])]
-    if update_manifest:
-        wanted = [replace(blob, sha256=None) for blob in blobs]
-    else:
-        wanted = _survey(blobs, remake)
+    hashes = None if update_manifest else pinned_hashes(root)
+    blobs = [blob for name in rows for blob in _room_blobs(root, rooms[name], rows[name], hashes)]
+    wanted = blobs if update_manifest else _survey(blobs, remake)
     _check_space(root, wanted)
-    hashes = _make_blobs(wanted, jobs, progress)
+    made_hashes = _make_blobs(wanted, jobs, progress)
     if update_manifest:
-        _record(root, rooms, hashes)
+        _record(root, rooms, made_hashes)
     made = {blob.relative for blob in wanted}
     kept = [blob for blob in blobs if blob.relative not in made]
     return MakeReport(

@@ -18,6 +18,7 @@ from harness.dataset.manifest import read_manifest, write_manifest
 from harness.dataset.selection import select_rooms
 from harness.dataset.workloads import WorkloadRow, read_definition, read_workloads
 from harness.errors import DatasetError, UsageError
+from harness.files import expand_home
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def _export_solution(target: Path, room: Room, packed: packing.Packed) -> None:
 
 
 def _check_target(directory: Path) -> Path:
-    directory = directory.expanduser().resolve()
+    directory = expand_home(directory).resolve()
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(
             f"{directory}: expected a new or empty folder, got one in use; name another one"

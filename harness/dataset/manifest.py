@@ -22,8 +22,12 @@ def read_manifest(root: Path) -> dict[str, str] | None:
     path = root / MANIFEST
     if not path.is_file():
         return None
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path}: expected UTF-8 text, got {error}; restore the file") from error
     hashes = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
             raise DatasetError(

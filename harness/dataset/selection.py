@@ -33,13 +33,14 @@ def _matches(rows: Sequence[WorkloadRow], prefix: str) -> list[WorkloadRow]:
 
 
 def _only(found: Sequence[WorkloadRow], prefix: str, candidates: Sequence[WorkloadRow]) -> str:
-    if len(found) == 1:
-        return found[0].uuid
-    if found:
-        uuids = ", ".join(row.uuid for row in found[:_SHOWN])
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    uuids = list(dict.fromkeys(row.uuid for row in found))  # rooms may share a definition
+    if len(uuids) == 1:
+        return uuids[0]
+    if uuids:
+        shown = ", ".join(uuids[:_SHOWN])
+        more = f" and {len(uuids) - _SHOWN} more" if len(uuids) > _SHOWN else ""
         raise UsageError(
-            f"workloads: the prefix {prefix!r} is ambiguous: {uuids}{more}; give more digits"
+            f"workloads: the prefix {prefix!r} is ambiguous: {shown}{more}; give more digits"
         )
     example = candidates[0].uuid if candidates else "none"
     raise UsageError(

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import Room
-from harness.dataset.blobs import Fault, expected_tensors, find_fault
+from harness.dataset.blobs import Fault, FaultKind, expected_tensors, find_faults
 from harness.dataset.manifest import read_manifest
-from harness.dataset.workloads import WorkloadRow, read_definition, read_workloads
-
-_THREADS = 4
+from harness.dataset.workloads import (
+    WorkloadRow,
+    is_checkout,
+    pinned_hashes,
+    read_definition,
+    read_workloads,
+)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` found: faults in official order, of ``checked`` blobs.
+    """What `verify` found: faults in official order, of ``checked`` blobs that were looked for.
 
-    hashed: how many of them had a line in a manifest to be compared with.
+    hashed: how many of them were read whole and compared with the manifest.
     """
 
     faults: tuple[Fault, ...]
@@ -40,7 +43,7 @@ def verify(
     progress: called with a room's name and its number of blobs. Raises DatasetError where
     definitions or workload files themselves cannot be read.
     """
-    manifest = read_manifest(root) or {}
+    manifest = pinned_hashes(root) or {}
     faults: list[Fault] = []
     checked = hashed = 0
     for room in rooms:
@@ -51,11 +54,23 @@ def verify(
             for row in chosen
             for path, tensors in expected_tensors(definition, row).items()
         ]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(lambda blob: find_fault(*blob), blobs))
+        found = find_faults(blobs)
         faults += [fault for fault in found if fault is not None]
         checked += len(blobs)
-        hashed += sum(sha256 is not None for _, _, sha256 in blobs)
+        hashed += sum(
+            sha256 is not None and (fault is None or fault.kind is FaultKind.WRONG_HASH)
+            for (_, _, sha256), fault in zip(blobs, found, strict=True)
+        )
         if progress is not None:
             progress(room.name, len(blobs))
     return Verdict(tuple(faults), checked, hashed)
+
+
+def repair_step(root: Path, faults: Iterable[Fault]) -> str:
+    """What the user does about the faults of a set."""
+    if is_checkout(root):
+        foreign = any(fault.kind is FaultKind.WRONG_HASH for fault in faults)
+        return f"run `python -m harness dataset make{' --remake' if foreign else ''}`"
+    if read_manifest(root) is not None:  # an export; the official set has no manifest
+        return "export it anew with `python -m harness dataset export DIR`"
+    return f"complete it with `python -m harness dataset fetch {root}`"

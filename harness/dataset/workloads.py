@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Room, Workspace, find_root
-from harness.dataset.manifest import read_manifest
+from harness.dataset.manifest import MANIFEST, read_manifest
 from harness.errors import ConfigError, DatasetError
+from harness.files import expand_home
 
 ENVIRONMENT_VARIABLE = "FIB_DATASET_PATH"
 _SUFFIXES = {"definitions": ".json", "workloads": ".jsonl"}
@@ -57,13 +58,25 @@ def is_checkout(root: Path) -> bool:
         return False
 
 
+def pinned_hashes(root: Path) -> dict[str, str] | None:
+    """The manifest, or None where the set is not ours. Raises DatasetError for a checkout without
+    one: its blobs would be taken for official ones."""
+    hashes = read_manifest(root)
+    if hashes is None and is_checkout(root):
+        raise DatasetError(
+            f"{root / MANIFEST}: no such file, and nothing says what the blobs must hold; "
+            f"restore it with `git checkout {MANIFEST}`"
+        )
+    return hashes
+
+
 def locate(workspace: Workspace, override: str | Path | None = None) -> Path:
     """The data set's root: ``override``, else FIB_DATASET_PATH, else the checkout.
 
     Raises DatasetError where that folder has no definitions/ or no workloads/.
     """
     named = override or os.environ.get(ENVIRONMENT_VARIABLE) or None
-    root = (Path(named).expanduser() if named else workspace.root).resolve()
+    root = (expand_home(named) if named else workspace.root).resolve()
     for folder in ("definitions", "workloads"):
         if not (root / folder).is_dir():
             source = "--dataset" if override else ENVIRONMENT_VARIABLE if named else "the checkout"
@@ -171,10 +184,10 @@ def content_sha256(root: Path, room: Room) -> str:
 
     Insensitive to JSON formatting and to how paths are spelt. Two revisions that differ by one
     UUID, one axis or one blob hash differ here. A set without a manifest (the official one) is
-    identified by its definition and workloads.
+    identified by its definition and workloads. Raises DatasetError.
     """
     rows = read_workloads(root, room)
-    manifest = read_manifest(root)
+    manifest = pinned_hashes(root)
     document = {
         "definition": read_definition(root, room),
         "workloads": [

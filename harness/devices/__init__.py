@@ -15,7 +15,7 @@ from harness.devices.clocks import (
     throttle_reasons,
     throttled,
 )
-from harness.devices.facts import libraries, load_cuda, read_facts
+from harness.devices.facts import describe_no_gpu, libraries, load_cuda, read_facts
 from harness.devices.sharing import device_lock, other_users, require_idle
 from harness.devices.sources import (
     CPU_SLUG,
@@ -34,6 +34,7 @@ __all__ = [
     "DeviceFacts",
     "GpuProcess",
     "Nvml",
+    "describe_no_gpu",
     "describe_throttling",
     "device_lock",
     "libraries",

@@ -27,6 +27,24 @@ LIBRARIES = (
     "apache-tvm-ffi",
     "numpy",
 )
+HIDES_ALL = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES; the last is Slurm's
+
+
+def describe_no_gpu() -> str:
+    """Why no GPU is visible, as far as the environment and the driver say."""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting in HIDES_ALL:
+        return f"CUDA_VISIBLE_DEVICES is {setting!r}, which hides every GPU"
+    try:
+        LibCuda()
+    except OSError as error:
+        return f"the CUDA driver says: {error}{_setting()}"
+    return f"the CUDA driver sees no GPU{_setting()}"
+
+
+def _setting() -> str:
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if setting is None else f", and CUDA_VISIBLE_DEVICES is {setting!r}"
 
 
 def cpu_facts() -> DeviceFacts:
@@ -47,8 +65,8 @@ def read_facts(
 ) -> DeviceFacts:
     """Facts of a torch device string: "cpu", "cuda", "cuda:1"; None: the first GPU, else the CPU.
 
-    CUDA_VISIBLE_DEVICES holds: "cuda:0" is the first visible one.
-    Raises UsageError, EnvironmentUnfit.
+    CUDA_VISIBLE_DEVICES holds: "cuda:0" is the first visible one. Where it names GPUs and none
+    of them is there, the CPU is no answer. Raises UsageError, EnvironmentUnfit.
     """
     if device == "cpu":
         return cpu_facts()
@@ -58,13 +76,13 @@ def read_facts(
     ordinal = int((device or "cuda:0").partition(":")[2] or 0)
     visible = cuda.count() if cuda is not None else 0
     if cuda is None or ordinal >= visible:
-        if device is None:
-            return cpu_facts()
         setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if device is None and (setting is None or setting in HIDES_ALL):
+            return cpu_facts()
+        found = f"only {visible} visible{_setting()}" if visible else describe_no_gpu()
         raise EnvironmentUnfit(
-            f"{device}: expected a visible GPU, got {visible} "
-            f"(CUDA_VISIBLE_DEVICES is {'not set' if setting is None else repr(setting)}); "
-            "check the driver with nvidia-smi"
+            f"device: expected {device or 'a GPU'}, but {found}; nvidia-smi lists what there is"
+            + ("" if device else ", CUDA_VISIBLE_DEVICES= means the CPU")
         )
     facts = cuda.facts(ordinal)
     return replace(facts, driver=(nvml or load_nvml()).driver_version())

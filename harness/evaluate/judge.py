@@ -6,6 +6,7 @@ the outputs before each call, times with harness.timing and turns what happened 
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 from collections.abc import Callable
@@ -15,16 +16,19 @@ from typing import Any
 import torch
 from flashinfer_bench.bench.config import BenchmarkConfig
 from flashinfer_bench.bench.evaluators.registry import resolve_evaluator
-from flashinfer_bench.bench.evaluators.utils import allocate_outputs, normalize_result
+from flashinfer_bench.bench.evaluators.utils import normalize_result
 from flashinfer_bench.bench.utils import make_eval
 from flashinfer_bench.compile import BuilderRegistry
 from flashinfer_bench.data import Correctness, Definition, EvaluationStatus, Performance, Solution
 from flashinfer_bench.data import Workload as OfficialWorkload
 
-from harness.errors import HarnessError
+from harness.dataset import WorkloadRow
+from harness.dataset.blobs import expected_tensors, find_fault
+from harness.errors import DatasetError, HarnessError
 from harness.evaluate.diagnosis import describe_mismatch, describe_reference, dump_inputs
 from harness.evaluate.protocol import HOST_TIMER, Job, Outcome, Stage, Status, trial_seed
-from harness.timing import InconsistentGpuWork, NoGpuWork, Timer, select_timer
+from harness.evaluate.timed_call import TimedCall, find_timer
+from harness.timing import ESTIMATION_CALLS, InconsistentGpuWork, Measurement, NoGpuWork
 
 ReportStage = Callable[[Stage], None]
 INTEGER_POISON_BYTE = 0x7F
@@ -45,7 +49,7 @@ class PoisoningRunnable:
     """
 
     def __init__(self, inner: Any, num_outputs: int) -> None:
-        self._inner = inner
+        self.inner = inner
         self._num_outputs = num_outputs
         self.metadata = inner.metadata
         self.last_call_us = 0.0
@@ -64,7 +68,7 @@ class PoisoningRunnable:
         given = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
         begin = time.perf_counter()
         try:
-            result = self._inner(*given, *outputs)
+            result = self.inner(*given, *outputs)
         except SystemExit as error:  # no Exception: it would end the worker instead of the trial
             raise RuntimeError(f"the solution called sys.exit({error.code!r})") from error
         self.last_call_us = (time.perf_counter() - begin) * 1e6
@@ -115,6 +119,7 @@ class _Judge:
                     self.definition, self.workload, self.config, self.job.device, root
                 )
             except Exception as error:
+                self._require_sound_blobs(error)
                 raise _Verdict(
                     Outcome(Status.REFERENCE_ERROR, detail=_one_line(error), log=_trace())
                 ) from error
@@ -126,6 +131,18 @@ class _Judge:
                     Outcome(Status.INVALID_REFERENCE, detail=f"trial {trial}: {problem}")
                 )
 
+    def _require_sound_blobs(self, error: Exception) -> None:
+        """Raise DatasetError where a file that the inputs come from explains `error`."""
+        root, workload = Path(self.job.dataset_root), self.job.workload
+        row = WorkloadRow(self.job.uuid, workload["axes"], workload["inputs"], ())
+        for path, tensors in expected_tensors(json.loads(self.job.definition), row).items():
+            fault = find_fault(root / path, tensors)
+            if fault is not None:
+                raise DatasetError(
+                    f"{fault}; `python -m harness dataset verify {self.job.room} --dataset {root}` "
+                    "names every unfit file"
+                ) from error
+
     def build(self) -> PoisoningRunnable:
         self.report(Stage.BUILD)
         try:
@@ -133,7 +150,7 @@ class _Judge:
             runnable = BuilderRegistry.get_instance().build(self.definition, solution)
         except (Exception, SystemExit) as error:
             raise _Verdict(
-                self._official(EvaluationStatus.COMPILE_ERROR, detail=_one_line(error))
+                _official(EvaluationStatus.COMPILE_ERROR, self.job.device, _one_line(error))
             ) from error
         return PoisoningRunnable(runnable, len(self.definition.outputs))
 
@@ -166,45 +183,41 @@ class _Judge:
     def time(self, runnable: PoisoningRunnable) -> tuple[list[float], tuple[str, ...]]:
         """Latency of each trial in µs, and the names of the GPU activities."""
         self.report(Stage.TIMING)
-        settings = self.job.settings
-        if settings.timer == HOST_TIMER:
+        if self.job.settings.timer == HOST_TIMER:
             return [runnable.last_call_us], ()
-        timer = select_timer(settings.timer, self.job.device)
-        latencies, activities = [], ()
+        latencies: list[float] = []
+        activities: tuple[str, ...] = ()
         for values in self.inputs:
-            measured = self._measure(timer, runnable._inner, values)
+            measured = self._measure(runnable, values)
             latencies.append(measured.latency_us)
             activities = measured.activities
         return latencies, activities
 
-    def time_reference(self) -> float | None:
+    def time_reference(self) -> tuple[float | None, str]:
+        """Its latency in µs where the job asks for it, and why there is none where it fails."""
         if not self.job.time_reference or self.job.settings.timer == HOST_TIMER:
-            return None
-        reference = BuilderRegistry.get_instance().build_reference(self.definition)
-        timer = select_timer(self.job.settings.timer, self.job.device)
-        return timer.measure(lambda: reference(*self.inputs[0]), 1, 3).latency_us
-
-    def _measure(self, timer: Timer, runnable: Any, values: list[Any]) -> Any:
-        args = list(values)
-        if runnable.metadata.destination_passing_style:
-            args += allocate_outputs(self.definition, values, self.job.device)
-        settings = self.job.settings
+            return None, ""
+        self.report(Stage.REFERENCE_TIMING)
+        timer = find_timer(self.job.settings.timer, self.job.device)
         try:
+            reference = BuilderRegistry.get_instance().build_reference(self.definition)
             with torch.no_grad():
-                return timer.measure(
-                    lambda: runnable(*args), settings.warmup_runs, settings.iterations
-                )
-        except NoGpuWork as error:
-            raise _Verdict(Outcome(Status.NO_GPU_WORK, detail=str(error))) from error
-        except InconsistentGpuWork as error:
-            raise _Verdict(
-                self._official(EvaluationStatus.RUNTIME_ERROR, detail=str(error))
-            ) from error
+                measured = timer.measure(lambda: reference(*self.inputs[0]), 1, 3)
         except Exception as error:
-            traceback.print_exc()
-            raise _Verdict(
-                self._official(EvaluationStatus.RUNTIME_ERROR, detail=_one_line(error))
-            ) from error
+            return None, f"the reference could not be timed: {_one_line(error)}"
+        return measured.latency_us, ""
+
+    def _measure(self, runnable: PoisoningRunnable, values: list[Any]) -> Measurement:
+        settings = self.job.settings
+        call = self.timed_call(runnable, values)
+        measured = measure(call, settings.warmup_runs, settings.iterations, ESTIMATION_CALLS)
+        if isinstance(measured, Outcome):
+            raise _Verdict(measured)
+        return measured
+
+    def timed_call(self, runnable: PoisoningRunnable, values: list[Any]) -> TimedCall:
+        device, timer = self.job.device, find_timer(self.job.settings.timer, self.job.device)
+        return TimedCall(self.definition, runnable.inner, values, device, timer)
 
     def _explain(
         self, trial: int, runnable: PoisoningRunnable, values: list[Any],
@@ -256,20 +269,11 @@ class _Judge:
         )
         return [text for text in found if text]
 
-    def _official(self, status: Any, detail: str = "", **parts: Any) -> Outcome:
-        evaluation = make_eval(status=status, device=self.job.device, log_path=None, **parts)
-        return Outcome(
-            Status(status.value),
-            detail=detail,
-            log=_trace() if status is not EvaluationStatus.PASSED else "",
-            evaluation=evaluation.model_dump(mode="json"),
-        )
-
     def passed(
         self, correctness: Correctness, latencies_us: list[float], activities: tuple[str, ...]
     ) -> Outcome:
         mean_us = sum(latencies_us) / len(latencies_us)
-        reference_us = self.time_reference()
+        reference_us, detail = self.time_reference()
         performance = Performance(
             latency_ms=mean_us / 1e3,
             reference_latency_ms=(reference_us or 0.0) / 1e3,
@@ -294,24 +298,67 @@ class _Judge:
             max_rel_error=correctness.max_relative_error,
             matched_ratio=self.matched_ratio,
             activities=activities,
+            detail=detail,
             evaluation=evaluation.model_dump(mode="json"),
+        )
+
+    def correct(self, correctness: Correctness) -> Outcome:
+        """A pass without a latency, for which no official evaluation exists."""
+        return Outcome(
+            Status.PASSED,
+            max_abs_error=correctness.max_absolute_error,
+            max_rel_error=correctness.max_relative_error,
+            matched_ratio=self.matched_ratio,
         )
 
 
 def judge(job: Job, report: ReportStage) -> Outcome:
     """Judge one workload. Raises nothing that a solution or reference can cause in Python."""
+    return judge_and_keep(job, report)[0]
+
+
+def judge_and_keep(job: Job, report: ReportStage) -> tuple[Outcome, TimedCall | None]:
+    """As judge; with job.keep also the call to measure later, of a solution that passed."""
     report(Stage.INPUTS)
     state = _Judge(job, report)
     try:
         state.prepare_trials()
         runnable = state.build()
         correctness = state.check(runnable)
+        if job.keep:
+            return state.correct(correctness), state.timed_call(runnable, state.inputs[0])
         latencies_us, activities = state.time(runnable)
-        return state.passed(correctness, latencies_us, activities)
+        return state.passed(correctness, latencies_us, activities), None
     except _Verdict as verdict:
-        return verdict.outcome
+        return verdict.outcome, None
     except HarnessError as error:
-        return Outcome(Status.INFRASTRUCTURE, detail=str(error), log=_trace())
+        return Outcome(Status.INFRASTRUCTURE, detail=str(error), log=_trace()), None
+
+
+def measure(
+    call: TimedCall, warmup_runs: int, iterations: int, estimation_calls: int = 0
+) -> Measurement | Outcome:
+    """One measurement, or the verdict on a solution that fails while it is timed."""
+    try:
+        return call.measure(warmup_runs, iterations, estimation_calls)
+    except NoGpuWork as error:
+        return Outcome(Status.NO_GPU_WORK, detail=str(error))
+    except InconsistentGpuWork as error:
+        return _official(EvaluationStatus.RUNTIME_ERROR, call.device, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return _official(EvaluationStatus.RUNTIME_ERROR, call.device, _one_line(error))
+
+
+def _official(status: Any, device: str, detail: str) -> Outcome:
+    """The verdict on a failure that the official evaluator did not see."""
+    evaluation = make_eval(status=status, device=device, log_path=None)
+    return Outcome(
+        Status(status.value),
+        detail=detail,
+        log=_trace(),
+        evaluation=evaluation.model_dump(mode="json"),
+    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness import dataset
 from harness.config import Room, Workspace
@@ -13,7 +14,7 @@ from harness.devices import DeviceFacts, libraries
 from harness.errors import UsageError
 from harness.evaluate.protocol import HOST_TIMER, Job, Settings
 from harness.packing import Packed, pack
-from harness.records import judge_sha256, settings_sha256
+from harness.records import judge_sha256, official_uuids, settings_sha256
 
 PROTOCOLS = ("official", "fast")
 FAST_WARMUP_RUNS, FAST_ITERATIONS, FAST_TRIALS = 3, 10, 1
@@ -21,6 +22,8 @@ JUDGE_SOURCES = (
     "harness/evaluators.py",
     "harness/timing.py",
     "harness/evaluate/judge.py",
+    "harness/evaluate/diagnosis.py",
+    "harness/evaluate/timed_call.py",
     "harness/evaluate/worker.py",
     "harness/evaluate/protocol.py",
 )
@@ -49,7 +52,7 @@ class Request:
 
 @dataclass(frozen=True)
 class RoomPlan:
-    """One room, ready to run."""
+    """One room, ready to run. is_full: rows are the official workloads, in official order."""
 
     room: Room
     packed: Packed
@@ -62,13 +65,17 @@ class RoomPlan:
     settings_sha256: str
     is_full: bool
 
+    @staticmethod
+    def official_workload(row: WorkloadRow) -> dict[str, Any]:
+        return {"axes": dict(row.axes), "inputs": dict(row.inputs), "uuid": row.uuid}
+
     def job(self, row: WorkloadRow, device: str, request: Request) -> Job:
         return Job(
             room=self.room.name,
             definition=self.definition,
             solution=self.packed.text,
             dataset_root=str(self.dataset_root),
-            workload={"axes": dict(row.axes), "inputs": dict(row.inputs), "uuid": row.uuid},
+            workload=self.official_workload(row),
             device=device,
             settings=self.settings,
             only_trial=request.only_trial,
@@ -90,9 +97,18 @@ def torch_device(facts: DeviceFacts) -> str:
 def make_plans(workspace: Workspace, request: Request, facts: DeviceFacts) -> list[RoomPlan]:
     """Pack the rooms, choose the workloads, resolve the settings. Raises HarnessError."""
     root = dataset.locate(workspace, request.dataset)
+    return [
+        plan_room(workspace, room, pack(workspace, room, request.route), rows, request, root, facts)
+        for room, rows in choose_workloads(workspace, request, root, facts.uuid is None).items()
+    ]
+
+
+def choose_workloads(
+    workspace: Workspace, request: Request, root: Path, on_cpu: bool
+) -> dict[str, tuple[WorkloadRow, ...]]:
+    """The rows that are asked for, by room; rooms without any are left out. Raises HarnessError."""
     names = dict.fromkeys(request.rooms or tuple(workspace.rooms))
     rooms = [workspace.room(name) for name in names]
-    on_cpu = facts.uuid is None
     smoke = {room.name: room.smoke_cpu if on_cpu else room.smoke for room in rooms}
     wanted = request.workloads or ("smoke" if on_cpu else "all",)
     without = [name for name, prefixes in smoke.items() if "smoke" in wanted and not prefixes]
@@ -108,11 +124,7 @@ def make_plans(workspace: Workspace, request: Request, facts: DeviceFacts) -> li
         wanted,
         smoke,
     )
-    return [
-        _plan_room(workspace, room, tuple(chosen[room.name]), request, root, facts)
-        for room in rooms
-        if room.name in chosen
-    ]
+    return {room.name: tuple(chosen[room.name]) for room in rooms if room.name in chosen}
 
 
 def resolve_settings(room: Room, request: Request, on_cpu: bool) -> Settings:
@@ -151,16 +163,18 @@ def describe_settings(plan: RoomPlan, request: Request) -> str:
     return "settings of config.toml" + (", but " + ", ".join(changed) if changed else "")
 
 
-def _plan_room(
+def plan_room(
     workspace: Workspace,
-    room: Room,
+    name: str,
+    packed: Packed,
     rows: tuple[WorkloadRow, ...],
     request: Request,
     root: Path,
     facts: DeviceFacts,
 ) -> RoomPlan:
+    """How one packed solution of a room is judged. root: the data set's. Raises HarnessError."""
+    room = workspace.room(name)
     settings = resolve_settings(room, request, facts.uuid is None)
-    packed = pack(workspace, room.name, request.route)
     definition = dataset.find_file(root, "definitions", room)
     workloads = dataset.find_file(root, "workloads", room)
     version = libraries().get("flashinfer-bench", "unknown")
@@ -182,5 +196,5 @@ def _plan_room(
             {key: value for key, value in values.items() if key != "seed"},
         ),
         settings_sha256=settings_sha256(values),
-        is_full=len(rows) == len(dataset.read_workloads(root, room)),
+        is_full=tuple(row.uuid for row in rows) == official_uuids(workspace.root, room.definition),
     )

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.errors import HarnessError
 from harness.evaluate.protocol import SOLUTION_STAGES, Job, Outcome, Stage, Status
+from harness.evaluate.strays import MARK, kill_strays
 
 START_LIMIT_S = 120.0  # torch and Triton from a slow disk; a new CUDA context
 START_ATTEMPTS = 2
@@ -42,6 +44,17 @@ class _TooLate(Exception):
 class _Garbled(Exception):
     """Something else than the worker wrote into its pipe."""
 
+    def __init__(self, words: str = "the judge's pipe holds what no judge wrote") -> None:
+        super().__init__(words)
+
+
+class MeasurementFailed(HarnessError):
+    """What was kept could not be measured; it is gone, and so is its worker."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(f"{outcome.status.value}: {outcome.detail}")
+        self.outcome = outcome
+
 
 @dataclass(frozen=True)
 class WorkerCommand:
@@ -57,7 +70,8 @@ class WorkerCommand:
 class Pool:
     """Runs jobs one after another on one device, in one warm worker process.
 
-    A context manager; leaving it kills the worker's whole process group.
+    A context manager; leaving it kills the worker and what that started. The worker also ends
+    with the thread that made it, so one thread uses a pool from its first job to its last.
     """
 
     def __init__(self, device: str, root: Path, command: WorkerCommand | None = None) -> None:
@@ -65,6 +79,7 @@ class Pool:
         self._command = command or WorkerCommand(environment=worker_environment(device, root))
         self._worker: _Worker | None = None
         self._last_log = ""
+        self._keeps = False
         self.replacements = 0
 
     def __enter__(self) -> Pool:
@@ -74,6 +89,7 @@ class Pool:
         self.close()
 
     def close(self) -> None:
+        self._keeps = False
         if self._worker is not None:
             self._worker.kill()
             self._worker = None
@@ -81,6 +97,7 @@ class Pool:
     def run(self, job: Job, on_stage: Callable[[Stage], None] = lambda stage: None) -> Outcome:
         """One verdict, whatever the solution does. Never raises for a solution's fault."""
         began = time.monotonic()
+        self._keeps = False
         worker = self._ready_worker()
         if worker is None:
             return Outcome(
@@ -89,18 +106,44 @@ class Pool:
                 f"{START_LIMIT_S:g} s; the log says why",
                 log=self._last_log,
             )
+        worker.stage = Stage.INPUTS
         try:
-            outcome = self._converse(worker, job, on_stage)
+            answer = _converse(worker, {"job": job.to_json()}, job.settings.timeout_s, on_stage)
+            outcome = _read_outcome(answer)
         except (_TooLate, _WorkerGone, _Garbled) as end:
-            outcome = _blame(worker, job, end)
+            outcome = _blame(worker, job.settings.timeout_s, end)
         if worker.has_judged and outcome.status in (Status.INFRASTRUCTURE, Status.REFERENCE_ERROR):
             self._replace()  # what an earlier job left behind may be at fault: ask a fresh worker
             return self.run(job, on_stage)
         worker.has_judged = True
         if outcome.faulted or not worker.alive():
             self._replace()
+        elif job.keep:
+            self._keeps = outcome.status is Status.PASSED
         outcome.stages_s["total"] = round(time.monotonic() - began, 3)
         return outcome
+
+    def measure(self, warmup_runs: int, iterations: int, timeout_s: float) -> tuple[float, ...]:
+        """Latency of each iteration, in µs, of what the last job kept; the L2 is cold each time.
+
+        One call and warmup_runs more come first. Raises MeasurementFailed where nothing is kept,
+        or the solution fails, dies or takes longer than timeout_s; the worker is then replaced.
+        """
+        worker = self._worker
+        if worker is None or not self._keeps:
+            detail = "nothing is kept: run a job with keep that passes, then measure"
+            raise MeasurementFailed(Outcome(Status.INFRASTRUCTURE, detail=detail))
+        worker.stage = Stage.TIMING
+        counts = {"warmup_runs": warmup_runs, "iterations": iterations}
+        try:
+            answer = _converse(worker, {"measure": counts}, timeout_s)
+            if "latencies_us" in answer:
+                return _read_latencies(answer, iterations)
+            outcome = _read_outcome(answer)
+        except (_TooLate, _WorkerGone, _Garbled) as end:
+            outcome = _blame(worker, timeout_s, end)
+        self._replace()
+        raise MeasurementFailed(outcome)
 
     def _ready_worker(self) -> _Worker | None:
         for _ in range(START_ATTEMPTS):
@@ -117,27 +160,6 @@ class Pool:
             return worker
         return None
 
-    def _converse(self, worker: _Worker, job: Job, on_stage: Callable[[Stage], None]) -> Outcome:
-        """The clock starts anew when the solution's own work begins, as the official one does."""
-        worker.stage = Stage.INPUTS
-        deadline = time.monotonic() + job.settings.timeout_s
-        number = secrets.token_hex(8)
-        worker.send({"job": job.to_json(), "number": number}, deadline)
-        while True:
-            message = worker.receive(deadline)
-            was_ours = worker.stage not in SOLUTION_STAGES
-            if message.get("number") != number:
-                raise _Garbled("the judge's pipe holds an answer to another job")
-            try:
-                if "outcome" in message:
-                    return Outcome.from_json(message["outcome"])
-                worker.stage = Stage(message["stage"])
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise _Garbled("the judge's pipe holds what no judge wrote") from error
-            if was_ours and worker.stage in SOLUTION_STAGES:
-                deadline = time.monotonic() + job.settings.timeout_s
-            on_stage(worker.stage)
-
     def _replace(self) -> None:
         self.replacements += 1
         self.close()
@@ -149,6 +171,7 @@ class _Worker:
     def __init__(self, command: WorkerCommand, device: str, root: Path) -> None:
         self.stage = Stage.START
         self.has_judged = False
+        self._mark = secrets.token_hex(8)
         self._log = tempfile.TemporaryFile(prefix="harness-worker-")  # noqa: SIM115
         child_read, self._write_fd = os.pipe()
         self._read_fd, child_write = os.pipe()
@@ -156,7 +179,7 @@ class _Worker:
             self._process = subprocess.Popen(
                 [*command.argv, str(child_read), str(child_write), device],
                 cwd=root,
-                env=command.environment,
+                env={**(command.environment or os.environ), MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -203,12 +226,12 @@ class _Worker:
                 raise _WorkerGone(self._returncode())
             self._pending += data
             if len(self._pending) > MESSAGE_LIMIT_BYTES:
-                raise _Garbled("the judge's pipe holds what no judge wrote")
+                raise _Garbled()
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             message = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise _Garbled("the judge's pipe holds what no judge wrote") from error
+            raise _Garbled() from error
         return message if isinstance(message, dict) else {}
 
     def _returncode(self) -> int | None:
@@ -222,27 +245,75 @@ class _Worker:
         return data.decode("utf-8", errors="replace")
 
     def kill(self) -> None:
-        """SIGKILL the whole process group: a solution may ignore anything softer."""
+        """SIGKILL all that it started: a solution may ignore anything softer."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_WAIT_S)
+        kill_strays(self._mark, KILL_WAIT_S)
         self._selector.close()
         for descriptor in (self._read_fd, self._write_fd):
             os.close(descriptor)
         self._log.close()
 
 
-def _blame(worker: _Worker, job: Job, end: Exception) -> Outcome:
+def _converse(
+    worker: _Worker,
+    request: dict[str, Any],
+    timeout_s: float,
+    on_stage: Callable[[Stage], None] = lambda stage: None,
+) -> dict[str, Any]:
+    """Send a request, follow its stages, return the answer. Raises what _Worker raises.
+
+    The clock starts anew when the solution's own work begins, as the official one does, and when
+    it ends.
+    """
+    deadline = time.monotonic() + timeout_s
+    number = secrets.token_hex(8)
+    worker.send({**request, "number": number}, deadline)
+    while True:
+        message = worker.receive(deadline)
+        if message.get("number") != number:
+            raise _Garbled("the judge's pipe holds an answer to another job")
+        if "stage" not in message:
+            return message
+        was_the_solutions = worker.stage in SOLUTION_STAGES
+        try:
+            worker.stage = Stage(message["stage"])
+        except (TypeError, ValueError) as error:
+            raise _Garbled() from error
+        if (worker.stage in SOLUTION_STAGES) != was_the_solutions:
+            deadline = time.monotonic() + timeout_s
+        on_stage(worker.stage)
+
+
+def _read_outcome(answer: dict[str, Any]) -> Outcome:
+    try:
+        return Outcome.from_json(answer["outcome"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _Garbled() from error
+
+
+def _read_latencies(answer: dict[str, Any], count: int) -> tuple[float, ...]:
+    try:
+        latencies_us = tuple(float(value) for value in answer["latencies_us"])
+    except (TypeError, ValueError) as error:
+        raise _Garbled() from error
+    if len(latencies_us) != count:
+        raise _Garbled(f"expected {count} latencies from the judge, got {len(latencies_us)}")
+    return latencies_us
+
+
+def _blame(worker: _Worker, timeout_s: float, end: Exception) -> Outcome:
     """Who is at fault when no outcome came: the machine, the reference or the solution."""
     late = isinstance(end, _TooLate)
     if worker.stage is Stage.INPUTS:
         status = Status.INFRASTRUCTURE
-    elif worker.stage is Stage.REFERENCE:
+    elif worker.stage in (Stage.REFERENCE, Stage.REFERENCE_TIMING):
         status = Status.REFERENCE_ERROR
     else:
         status = Status.TIMEOUT if late else Status.RUNTIME_ERROR
-    what = f"no answer within {job.settings.timeout_s} s" if late else str(end)
+    what = f"no answer within {timeout_s:g} s" if late else str(end)
     return Outcome(
         status,
         detail=f"{what} in stage {worker.stage.value}",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -16,6 +18,13 @@ from harness.records import format_us
 SLOW_S = 30.0  # from here on a workload is named before it has finished
 
 
+class _Console(Console):
+    """Raises BrokenPipeError where rich would end the program with 1, which is a verdict here."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError("standard output: its reader left before the end")
+
+
 class SweepProgress:
     """Prints a sweep as it goes. Whether `stream` is a terminal decides the form, not the
     environment: FORCE_COLOR in a CI log must not bring control codes."""
@@ -23,7 +32,7 @@ class SweepProgress:
     def __init__(self, stream: TextIO | None = None) -> None:
         stream = stream or sys.stdout
         self._live = stream.isatty()
-        self.console = Console(
+        self.console = _Console(
             file=stream, force_terminal=self._live, no_color=None if self._live else True,
             highlight=False, soft_wrap=True,
         )  # fmt: skip
@@ -50,7 +59,8 @@ class SweepProgress:
         self._stop_bar()
         self._room, self._total, self._done = room, total, 0
         again = f", {reused} already judged" if reused else ""
-        self.note(f"{room}: {total} workloads{again}, solution {solution}")
+        workloads = "1 workload" if total == 1 else f"{total} workloads"
+        self.note(f"{room}: {workloads}{again}, solution {solution}")
         if self._live:
             self._bar = Progress(
                 TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
@@ -62,34 +72,37 @@ class SweepProgress:
     def workload_started(self, uuid: str, timeout_s: int) -> None:
         self._label = f"{self._room} {uuid[:8]} (limit {timeout_s} s)"
         if not self._live:
-            self._slow = threading.Timer(
-                SLOW_S, self.note, [f"{self._label} still runs after {SLOW_S:.0f} s"]
-            )
+            self._slow = threading.Timer(SLOW_S, self._note_slow, [self._label])
             self._slow.daemon = True
             self._slow.start()
+
+    def _note_slow(self, label: str) -> None:
+        with contextlib.suppress(OSError):  # the sweep's own next line meets the same error
+            self.note(f"{label} still runs after {SLOW_S:.0f} s")
 
     def stage(self, stage: Stage) -> None:
         if self._bar is not None:
             self._bar.update(self._task, description=f"{self._label} {stage.value}")
 
     def workload_finished(self, uuid: str, axes: str, outcome: Outcome, reused: bool) -> None:
+        latency = f"  {format_us(outcome.latency_us)} us" if outcome.latency_us else ""
+        if outcome.reference_latency_us:
+            latency += f" (reference {format_us(outcome.reference_latency_us)} us)"
+        notes = [outcome.detail] if outcome.detail else []
+        if outcome.status is not Status.PASSED:
+            notes += [f"| {text}" for text in outcome.log.strip().splitlines()[-6:]]
+        self.row_finished(uuid, f"{axes}  {outcome.status.value}{latency}", notes, reused)
+
+    def row_finished(self, uuid: str, text: str, notes: Sequence[str], reused: bool) -> None:
+        """The line of one workload, and what explains it below."""
         self._done += 1
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None
-        latency = f"  {format_us(outcome.latency_us)} us" if outcome.latency_us else ""
-        if outcome.reference_latency_us:
-            latency += f" (reference {format_us(outcome.reference_latency_us)} us)"
         again = "  (reused)" if reused else ""
-        line = (
-            f"{self._room} {self._done}/{self._total} {uuid[:8]} {axes}  "
-            f"{outcome.status.value}{latency}{again}"
-        )
-        self.console.print(line, markup=False)
-        if outcome.status is not Status.PASSED:
-            self.console.print(f"    {outcome.detail}", markup=False)
-            for text in outcome.log.strip().splitlines()[-6:]:
-                self.console.print(f"    | {text}", markup=False)
+        self.note(f"{self._room} {self._done}/{self._total} {uuid[:8]} {text}{again}")
+        for line in notes:
+            self.note(f"    {line}")
         if self._bar is not None:
             self._bar.update(self._task, advance=1)
 

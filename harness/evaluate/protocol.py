@@ -33,6 +33,7 @@ class Stage(str, Enum):
     BUILD = "build"
     CORRECTNESS = "correctness"
     TIMING = "timing"
+    REFERENCE_TIMING = "timing of the reference"
 
 
 HOST_TIMER = "host"  # the correctness call on the host's clock: what a run on a CPU has
@@ -61,6 +62,7 @@ class Job:
     definition, solution: the JSON texts themselves, so that an edit or a pack in the middle of a
     sweep cannot change what is judged.
     repeat_options: what a command that repeats this job needs besides room, UUID and seed.
+    keep: judge correctness only, and hold the solution ready to be measured until the next job.
     """
 
     room: str
@@ -74,6 +76,7 @@ class Job:
     time_reference: bool = False
     dump_folder: str | None = None
     repeat_options: str = ""
+    keep: bool = False
 
     @property
     def uuid(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from harness.devices import (
     DeviceFacts,
     describe_throttling,
     device_lock,
-    libraries,
     read_facts,
     require_idle,
     sample_clocks,
@@ -36,15 +34,19 @@ from harness.evaluate.plan import (
 from harness.evaluate.pool import Pool, build_cache
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Outcome, Status
+from harness.evaluate.verdicts import entry_of, outcome_of, read_environment, resume_key, utc_now
 from harness.records import (
+    COMMIT,
     RETRIED_STATUSES,
+    UNKNOWN_COMMIT,
     DatasetIdentity,
     Protocol,
-    ResumeKey,
     RunRecord,
-    TraceEntry,
     TraceLedger,
     format_us,
+    load,
+    run_path,
+    sole_writer,
     summarise,
     write_latest,
     write_run,
@@ -59,11 +61,16 @@ PoolFactory = Callable[[str, Path], Pool]
 
 @dataclass(frozen=True)
 class RoomResult:
-    """A finished room: an outcome for each of the plan's rows, in their order."""
+    """A finished room: an outcome for each of the plan's rows, in their order.
+
+    started_at: when the oldest of its verdicts was begun, UTC. is_reused: all are from the ledger.
+    """
 
     plan: RoomPlan
     outcomes: tuple[Outcome, ...]
     clocks: tuple[ClockSample, ...]
+    started_at: str
+    is_reused: bool
 
     @property
     def passed(self) -> int:
@@ -78,6 +85,7 @@ def run_sweep(
     facts: DeviceFacts | None = None,
 ) -> ExitCode:
     """Judge what `request` asks for; print as it goes. Returns the exit code."""
+    require_commit(request.commit)
     facts = facts or read_facts()
     if facts.uuid is not None:
         require_timer(request.timer or "cupti")
@@ -118,6 +126,15 @@ def require_writable(*folders: Path) -> None:
             ) from error
 
 
+def require_commit(commit: str | None) -> None:
+    """Raise UsageError for what cannot be the name of a commit."""
+    if commit is not None and not COMMIT.fullmatch(commit):
+        raise UsageError(
+            f"--commit: expected 7 to 40 hexadecimal digits, and -dirty where the tree differs, "
+            f"got {commit!r}; `git rev-parse HEAD` prints them"
+        )
+
+
 def _refuse_unrecordable(plan: RoomPlan, request: Request, facts: DeviceFacts) -> None:
     if not request.record:
         return
@@ -128,13 +145,17 @@ def _refuse_unrecordable(plan: RoomPlan, request: Request, facts: DeviceFacts) -
         for key in ("warmup_runs", "iterations", "trials", "atol", "rtol", "required_matched_ratio")
     )
     as_packed = request.route is None and request.only_trial is None
-    if facts.uuid is None or not (
-        plan.is_full and same and as_packed and settings.timer == "cupti"
-    ):
+    if facts.uuid is None or not (same and as_packed and settings.timer == "cupti"):
         raise UsageError(
             f"--record keeps evidence: expected all workloads and trials of {plan.room.name}, as "
             "packed, with the official settings and the CUPTI timer on a GPU; leave out --record, "
             "or the options that change these"
+        )
+    if not plan.is_full:
+        raise UsageError(
+            f"--record keeps evidence: expected all official workloads of {plan.room.name} in "
+            f"their order, got {len(plan.rows)} of {plan.dataset_root}; leave out --record, or ask "
+            "for all workloads of a whole data set"
         )
 
 
@@ -147,104 +168,67 @@ def _run_room(
     make_pool: PoolFactory,
 ) -> RoomResult:
     ledger = TraceLedger.of(workspace.root, facts.slug, plan.room.name)
-    known = ledger.verdicts() if request.resume else {}
-    keys = [_resume_key(plan, facts, row) for row in plan.rows]
-    reused = sum(key in known for key in keys)
-    progress.room_started(plan.room.name, len(plan.rows), reused, plan.packed.name)
-    progress.note(f"{plan.room.name}: {describe_settings(plan, request)}")
-    outcomes, clocks = [], [sample_clocks(facts)]
-    with make_pool(torch_device(facts), workspace.root) as pool:
-        for key, row in zip(keys, plan.rows, strict=True):
-            if key in known:
-                outcome = _outcome_of(known[key])
-            else:
-                progress.workload_started(row.uuid, plan.settings.timeout_s)
-                outcome = _judge_row(pool, plan, row, request, facts, ledger, progress)
-                clocks.append(sample_clocks(facts))
-            outcomes.append(outcome)
-            progress.workload_finished(row.uuid, _show_axes(row), outcome, key in known)
-    result = RoomResult(plan, tuple(outcomes), tuple(clocks))
-    if any(throttled(clocks)):
-        progress.note(f"{plan.room.name}: {describe_throttling(clocks)}")
-    lost = any(outcome.status.value in RETRIED_STATUSES for outcome in outcomes)
+    with (
+        sole_writer(ledger.path, LOCK_WAIT_S),
+        make_pool(torch_device(facts), workspace.root) as pool,
+    ):
+        result = _judge_rows(pool, plan, request, facts, progress, ledger)
+    if any(throttled(result.clocks)):
+        progress.note(f"{plan.room.name}: {describe_throttling(result.clocks)}")
+    lost = any(outcome.status.value in RETRIED_STATUSES for outcome in result.outcomes)
     if request.record and lost:
         progress.note(f"{plan.room.name}: not recorded, incomplete; run again with --resume")
     elif request.record:
-        record = _record_of(workspace, result, facts, request.commit)
-        path = write_run(record, workspace.root)
-        write_latest(record, workspace.root)
+        path = _keep(workspace, result, facts, request.commit)
         progress.note(f"{plan.room.name}: recorded in {path.relative_to(workspace.root)}")
     return result
 
 
-def _judge_row(
+def _judge_rows(
     pool: Pool,
     plan: RoomPlan,
-    row: WorkloadRow,
     request: Request,
     facts: DeviceFacts,
-    ledger: TraceLedger,
     progress: SweepProgress,
-) -> Outcome:
-    started_at = _now(timespec="microseconds")
-    job = plan.job(row, torch_device(facts), request)
-    outcome = pool.run(job, progress.stage)
-    key = _resume_key(plan, facts, row)
-    ledger.append(
-        TraceEntry(
-            room=plan.room.name,
-            definition=plan.room.definition,
-            workload=job.workload,
-            solution_name=plan.packed.name,
-            solution_sha256=key.solution_sha256,
-            judge_sha256=key.judge_sha256,
-            dataset_sha256=key.dataset_sha256,
-            settings_sha256=key.settings_sha256,
-            device=facts.slug,
-            hardware=facts.name,
-            status=outcome.status.value,
-            seed=plan.settings.seed,
-            started_at=started_at,
-            ended_at=_now(timespec="microseconds"),
-            latency_us=outcome.latency_us,
-            max_abs_error=outcome.max_abs_error,
-            max_rel_error=outcome.max_rel_error,
-            matched_ratio=outcome.matched_ratio,
-            log=outcome.log,
-            detail=outcome.detail,
-            evaluation=outcome.evaluation,
-            measurement={
-                "trial_latencies_us": outcome.trial_latencies_us,
-                "reference_latency_us": outcome.reference_latency_us,
-                "activities": outcome.activities,
-                "stages_s": outcome.stages_s,
-            },
-        )
-    )
-    return outcome
-
-
-def _resume_key(plan: RoomPlan, facts: DeviceFacts, row: WorkloadRow) -> ResumeKey:
-    return ResumeKey(
-        plan.packed.sha256,
-        plan.judge_sha256,
-        plan.dataset_sha256,
-        plan.settings_sha256,
-        facts.slug,
-        row.uuid,
+    ledger: TraceLedger,
+) -> RoomResult:
+    """A verdict on each row, the ledger's where --resume may keep it."""
+    known = ledger.verdicts() if request.resume else {}
+    environment = read_environment(facts)
+    keys = [resume_key(plan, facts, environment, row) for row in plan.rows]
+    reused = sum(key in known for key in keys)
+    progress.room_started(plan.room.name, len(plan.rows), reused, plan.packed.name)
+    progress.note(f"{plan.room.name}: {describe_settings(plan, request)}")
+    outcomes, started_at, clocks = [], [], [sample_clocks(facts)]
+    for key, row in zip(keys, plan.rows, strict=True):
+        if key in known:
+            entry = known[key]
+            outcome = outcome_of(entry)
+        else:
+            progress.workload_started(row.uuid, plan.settings.timeout_s)
+            begin = utc_now(timespec="microseconds")
+            outcome = pool.run(plan.job(row, torch_device(facts), request), progress.stage)
+            entry = entry_of(plan, row, facts, environment, outcome, begin)
+            ledger.append(entry)
+            clocks.append(sample_clocks(facts))
+        outcomes.append(outcome)
+        started_at.append(entry.started_at)
+        progress.workload_finished(row.uuid, show_axes(row), outcome, key in known)
+    return RoomResult(
+        plan, tuple(outcomes), tuple(clocks), min(started_at), reused == len(plan.rows)
     )
 
 
-def _outcome_of(entry: TraceEntry) -> Outcome:
-    return Outcome(
-        Status(entry.status),
-        latency_us=entry.latency_us,
-        max_abs_error=entry.max_abs_error,
-        max_rel_error=entry.max_rel_error,
-        matched_ratio=entry.matched_ratio,
-        detail=entry.detail,
-        log=entry.log,
-    )
+def _keep(workspace: Workspace, result: RoomResult, facts: DeviceFacts, commit: str | None) -> Path:
+    """Write the run and make it the latest. One that is only read again stays as it was kept."""
+    record = _record_of(workspace, result, facts, commit)
+    path = run_path(workspace.root, record)
+    if result.is_reused and path.exists():
+        record = load(path)
+    else:
+        write_run(record, workspace.root)
+    write_latest(record, workspace.root)
+    return path
 
 
 def _record_of(
@@ -252,16 +236,18 @@ def _record_of(
 ) -> RunRecord:
     plan = result.plan
     settings = plan.settings
+    environment = read_environment(facts)
+    del environment["driver"]
     return RunRecord(
         room=plan.room.name,
         definition=plan.room.definition,
         solution_name=plan.packed.name,
         solution_sha256=plan.packed.sha256,
         judge_sha256=plan.judge_sha256,
-        commit=commit or _commit(workspace.root),
+        commit=commit or read_commit(workspace.root),
         device=facts.slug,
         driver=facts.driver,
-        libraries={"cuda": facts.cuda or "none", **libraries()},
+        libraries=environment,
         clocks=summarise_clocks(result.clocks),
         timer=settings.timer,
         protocol=Protocol(
@@ -272,7 +258,7 @@ def _record_of(
             settings.rtol,
             settings.required_matched_ratio,
         ),
-        dataset=DatasetIdentity(_dataset_name(workspace, plan), plan.dataset_sha256),
+        dataset=DatasetIdentity(dataset_name(workspace, plan), plan.dataset_sha256),
         seed=settings.seed,
         workloads=tuple(
             RecordedRow(
@@ -292,11 +278,11 @@ def _record_of(
             )
             for row, outcome in zip(plan.rows, result.outcomes, strict=True)
         ),
-        measured_at=_now(),
+        measured_at=result.started_at[: len("2026-01-31T23:59:59")] + "Z",
     )
 
 
-def _dataset_name(workspace: Workspace, plan: RoomPlan) -> str:
+def dataset_name(workspace: Workspace, plan: RoomPlan) -> str:
     """A manifest marks this project's own blobs, in a checkout or an export of it."""
     if read_manifest(plan.dataset_root) is not None:
         return f"{workspace.dataset_name} workloads, generated blobs"
@@ -328,16 +314,11 @@ def _exit_code(results: list[RoomResult]) -> ExitCode:
     return ExitCode.OK if statuses == {Status.PASSED} else ExitCode.FAILED
 
 
-def _show_axes(row: WorkloadRow) -> str:
+def show_axes(row: WorkloadRow) -> str:
     return " ".join(f"{name}={size}" for name, size in row.axes.items())
 
 
-def _now(timespec: str = "seconds") -> str:
-    now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
-    return now.isoformat(timespec=timespec) + "Z"
-
-
-def _commit(root: Path) -> str:
+def read_commit(root: Path) -> str:
     """The checkout's commit, with "-dirty" where the working tree differs."""
     try:
         head = subprocess.run(
@@ -348,5 +329,5 @@ def _commit(root: Path) -> str:
             check=True,
         )
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return UNKNOWN_COMMIT
     return head.stdout.strip()

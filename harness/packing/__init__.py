@@ -20,41 +20,40 @@ takes it in, in this form and no other:
 native.py imports compilers and bindings inside the function that builds, never at its top: a
 machine without them must fail there, and not be mistaken for a solution without the route.
 
+What a user would pick instead packs the same way: one file, peers/<room>/<library>.py.
+
 Standard library only (tomli on Python 3.10, through harness.config).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from harness.config import Room, SolutionConfig, Workspace, load_solution_config
+from harness.config import Room, Workspace, load_solution_config
 from harness.errors import PackingError, UsageError
 from harness.files import write_atomically
 from harness.packing.closure import reach, refuse_unreached
 from harness.packing.definitions import load_signature
 from harness.packing.entry_point import check_entry, parse_entry_point
 from harness.packing.folders import UNIT_SUFFIXES, SourceTree
+from harness.packing.peers import PackedPeer, list_peers, pack_peer
+from harness.packing.solution import Packed, assemble, content_sha256
 from harness.packing.solution_config import COMPILED_LANGUAGES, check_config
+
+__all__ = [
+    "PORTABLE",
+    "ROUTES",
+    "Packed",
+    "PackedPeer",
+    "content_sha256",
+    "list_peers",
+    "pack",
+    "pack_peer",
+    "write",
+]
 
 PORTABLE = "portable"
 ROUTES = (None, PORTABLE)
-NAME_HASH_CHARACTERS = 8
-
-
-@dataclass(frozen=True)
-class Packed:
-    """One packed solution. text: the JSON; path: where write() puts it; sources: file names."""
-
-    name: str
-    sha256: str
-    text: str
-    path: Path
-    sources: tuple[str, ...] = ()
 
 
 def pack(workspace: Workspace, room_name: str, route: str | None = None) -> Packed:
@@ -79,15 +78,7 @@ def pack(workspace: Workspace, room_name: str, route: str | None = None) -> Pack
     signature = load_signature(workspace.root, room)
     check_entry(everything[entry_file], symbol, signature, config, workspace.root)
     texts = {name: sources[name].text for name in sorted(sources)}
-    sha256 = content_sha256(config, texts)
-    name = f"{room.name}-{sha256[:NAME_HASH_CHARACTERS]}"
-    return Packed(
-        name=name,
-        sha256=sha256,
-        text=_to_json(name, config, texts),
-        path=tree.room_folder / "solution.json",
-        sources=tuple(texts),
-    )
+    return assemble(room.name, config, texts, tree.room_folder / "solution.json")
 
 
 def write(packed: Packed) -> Path:
@@ -97,45 +88,6 @@ def write(packed: Packed) -> Path:
     except OSError as error:
         raise PackingError(f"{packed.path}: cannot be written: {error}") from error
     return packed.path
-
-
-def content_sha256(config: SolutionConfig, texts: Mapping[str, str]) -> str:
-    """The solution hash: what is built and called, no metadata such as author or description.
-
-    JSON keeps the fields apart: neither a moved character nor a flipped flag can go unseen.
-    """
-    content: dict[str, Any] = {
-        "definition": config.definition,
-        "language": config.language,
-        "entry_point": config.entry_point,
-        "destination_passing_style": config.destination_passing_style,
-        "sources": [[name, texts[name]] for name in sorted(texts)],
-    }
-    if config.language in COMPILED_LANGUAGES:  # only their builders read these two
-        content["binding"] = config.binding
-        content["target_hardware"] = config.target_hardware
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _to_json(name: str, config: SolutionConfig, texts: Mapping[str, str]) -> str:
-    """The official schema's fields in its order, as ASCII so that every reader gets the text."""
-    solution = {
-        "name": name,
-        "definition": config.definition,
-        "author": config.author,
-        "spec": {
-            "language": config.language,
-            "target_hardware": list(config.target_hardware),
-            "entry_point": config.entry_point,
-            "dependencies": list(config.dependencies),
-            "destination_passing_style": config.destination_passing_style,
-            "binding": config.binding,
-        },
-        "sources": [{"path": path, "content": text} for path, text in texts.items()],
-        "description": config.description,
-    }
-    return json.dumps(solution, indent=2) + "\n"
 
 
 def _find_room(workspace: Workspace, name: str) -> Room:

@@ -8,25 +8,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.config import Workspace, load_workspace
-from harness.errors import ExitCode, HarnessError, UsageError
+from harness.errors import ExitCode, HarnessError, UsageError, run_program
 from harness.packing import PORTABLE, Packed, pack, write
 from harness.packing.official import validate
 
 EPILOG = """\
 exit codes: 0 all well, 1 --check found a solution.json of other content,
-2 a room cannot be packed, or usage"""
+2 a room cannot be packed, or usage, 3 a file cannot be read or written, 6 a fault of pack.py"""
 
 
 def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:
     """Run the command line in the checkout `root` (default: this one). Returns the exit code."""
+    return run_program(lambda: _run(arguments, root))
+
+
+def _run(arguments: Sequence[str] | None, root: Path | None) -> int:
     options = _parser().parse_args(arguments)
-    try:
-        if options.all and options.rooms:
-            raise UsageError(f"expected rooms or --all, got --all and {', '.join(options.rooms)}")
-        workspace = load_workspace(root)
-        rooms = list(dict.fromkeys(options.rooms)) or list(workspace.rooms)
-    except HarnessError as error:
-        return _report(error)
+    if options.all and options.rooms:
+        raise UsageError(f"expected rooms or --all, got --all and {', '.join(options.rooms)}")
+    workspace = load_workspace(root)
+    rooms = list(dict.fromkeys(options.rooms)) or list(workspace.rooms)
     codes = [_handle(workspace, room, options, len(rooms) == 1) for room in rooms]
     return next((code for code in codes if code != ExitCode.OK), ExitCode.OK)
 

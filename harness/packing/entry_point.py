@@ -52,6 +52,20 @@ def check_entry(
         if not re.search(rf"\b{re.escape(symbol)}\b", source.text):
             raise PackingError(f"{source.label}: expected {symbol!r} in it, the entry point")
         return
+    label = config.path.relative_to(root).as_posix()
+    flag = config.destination_passing_style
+    setting = f"[build] {FLAG} = {str(flag).lower()} in {label}"
+    check_function(source, symbol, signature, flag, setting)
+
+
+def check_function(
+    source: Source, symbol: str, signature: Signature, flag: bool, setting: str | None = None
+) -> None:
+    """Raises PackingError unless a Python source's function takes what is passed.
+
+    flag: whether outputs are passed too. setting: how messages name the key that says so, None
+    where no key does.
+    """
     functions = [
         node
         for node in top_level(parse(source))
@@ -60,13 +74,9 @@ def check_entry(
     if not functions:
         bound = symbol in (bound_names(source) or ())
         text = "is bound otherwise, which hides its parameters" if bound else "is not defined"
-        raise PackingError(
-            f"{source.label}: {symbol!r} {text}; expected `def {symbol}(...)` at its top level, "
-            f"as entry_point in [build] says"
-        )
-    label = config.path.relative_to(root).as_posix()
-    flag = config.destination_passing_style
-    setting = f"[build] {FLAG} = {str(flag).lower()} in {label}"
+        wanted = f"expected `def {symbol}(...)` at its top level"
+        because = ", as entry_point in [build] says" if setting else ""
+        raise PackingError(f"{source.label}: {symbol!r} {text}; {wanted}{because}")
     for function in functions:
         place = f"{source.label}:{function.lineno}: {symbol}"
         _refuse_kind(place, function)
@@ -86,16 +96,16 @@ def _refuse_kind(place: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -
 
 
 def _check_parameters(
-    place: str, arguments: ast.arguments, signature: Signature, flag: bool, setting: str
+    place: str, arguments: ast.arguments, signature: Signature, flag: bool, setting: str | None
 ) -> None:
-    """flag: whether outputs are passed too. setting: how messages name the key that says so."""
     expected = signature.inputs + (signature.outputs if flag else ())
-    wanted = f"under {setting} expected {len(expected)} positional: {', '.join(expected)}"
+    under = f"under {setting} " if setting else ""
+    wanted = f"{under}expected {len(expected)} positional: {', '.join(expected)}"
     if unfit := _open_parameters(arguments):
         raise PackingError(f"{place} has {', '.join(unfit)}; {wanted}")
     given = tuple(argument.arg for argument in arguments.posonlyargs + arguments.args)
     if len(given) != len(expected):
-        hint = _other_flag_hint(len(given), signature, flag)
+        hint = _other_flag_hint(len(given), signature, flag) if setting else ""
         raise PackingError(f"{place} has {len(given)} parameters; {wanted}{hint}")
     for position, name in enumerate(given):
         if name in expected and expected[position] != name:

@@ -4,11 +4,13 @@
     results/latest/<device>/<room>.json                     the last full sweep, committed
     traces/<device>/<room>.jsonl                            one official trace a line
     traces/<device>/<room>.unjudged.ndjson                  what is no verdict on the solution
+    traces/<device>/<room>.jsonl.lock                       held while a run judges the room
 
     strict_json   numbers that JSON lacks are the strings "NaN", "Infinity", "-Infinity"
     summary       mean, median, p95; four significant digits
     runs          RunRecord and the checks it must pass
     files         where records lie, and the judge's identity
+    lines         files that grow by one fsynced line at a time
     ledger        traces as they are made
 
 Nothing here imports torch.
@@ -22,16 +24,20 @@ from harness.records.files import (
     latest,
     load,
     official_uuids,
+    run_path,
     settings_sha256,
     write_latest,
     write_run,
 )
-from harness.records.ledger import LedgerWarning, ResumeKey, TraceEntry, TraceLedger
+from harness.records.ledger import ResumeKey, TraceEntry, TraceLedger
+from harness.records.lines import LedgerWarning, append_line, read_lines, sole_writer
 from harness.records.runs import (
+    COMMIT,
     OFFICIAL_STATUSES,
     RETRIED_STATUSES,
     STATUSES,
     UNJUDGED_STATUSES,
+    UNKNOWN_COMMIT,
     DatasetIdentity,
     Protocol,
     RunRecord,
@@ -42,11 +48,13 @@ from harness.records.summary import ABSENT, Summary, format_digits, format_us, s
 
 __all__ = [
     "ABSENT",
+    "COMMIT",
     "HASH_CHARACTERS",
     "OFFICIAL_STATUSES",
     "RETRIED_STATUSES",
     "STATUSES",
     "UNJUDGED_STATUSES",
+    "UNKNOWN_COMMIT",
     "DatasetIdentity",
     "LedgerWarning",
     "Protocol",
@@ -58,13 +66,17 @@ __all__ = [
     "TraceLedger",
     "WorkloadRow",
     "all_latest",
+    "append_line",
     "format_digits",
     "format_us",
     "judge_sha256",
     "latest",
     "load",
     "official_uuids",
+    "read_lines",
+    "run_path",
     "settings_sha256",
+    "sole_writer",
     "summarise",
     "to_text",
     "write_latest",

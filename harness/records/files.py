@@ -65,12 +65,16 @@ def official_uuids(root: Path, definition: str) -> tuple[str, ...]:
     return tuple(json.loads(line)["workload"]["uuid"] for line in lines if line.strip())
 
 
+def run_path(root: Path, record: RunRecord) -> Path:
+    stamp = re.sub(r"[-:]", "", record.measured_at)
+    name = f"{stamp}-{record.solution_sha256[:HASH_CHARACTERS]}.json"
+    return root / "results" / "runs" / record.device / record.room / name
+
+
 def write_run(record: RunRecord, root: Path) -> Path:
     """Keep a run, full sweep or not. Raises RecordError if it contradicts itself."""
     record = RunRecord.from_json(record.to_json())
-    stamp = re.sub(r"[-:]", "", record.measured_at)
-    name = f"{stamp}-{record.solution_sha256[:HASH_CHARACTERS]}.json"
-    path = root / "results" / "runs" / record.device / record.room / name
+    path = run_path(root, record)
     text = to_text(record)
     if path.exists() and path.read_text(encoding="utf-8") != text:
         raise RecordError(f"{path}: holds another run already; runs are never overwritten")

@@ -12,27 +12,19 @@ RUNTIME_ERROR: the line says so officially and keeps the finer word under "harne
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.errors import InfrastructureFailure, RecordError
+from harness.errors import RecordError
+from harness.records.lines import append_line, read_lines
 from harness.records.runs import RETRIED_STATUSES, STATUSES, UNJUDGED_STATUSES
-from harness.records.strict_json import Fields, dump, parse
+from harness.records.strict_json import Fields
 
 UNJUDGED_SUFFIX = ".unjudged.ndjson"
-TORN_SUFFIX = ".torn"
 _OFFICIAL_KEYS = ("definition", "workload", "evaluation")  # and solution, as solution_name
 _OWN_KEY = "harness"
-
-
-class LedgerWarning(UserWarning):
-    """A line of a ledger could not be read and was left out."""
 
 
 class ResumeKey(NamedTuple):
@@ -42,6 +34,7 @@ class ResumeKey(NamedTuple):
     judge_sha256: str
     dataset_sha256: str
     settings_sha256: str
+    environment: tuple[tuple[str, str], ...]
     device: str
     uuid: str
 
@@ -54,6 +47,8 @@ class TraceEntry:
     full name. latency_us: µs. attempt: from 1. started_at, ended_at: UTC in ISO form. detail: one
     line on a failure. evaluation: the official Evaluation as JSON, made from the rest where None.
     measurement: what else was seen, such as the latency of each trial and the kernels' names.
+    environment: versions of driver and libraries by name; a line from before they were kept has
+    none and is never reused.
     """
 
     room: str
@@ -79,6 +74,7 @@ class TraceEntry:
     detail: str = ""
     evaluation: Mapping[str, Any] | None = None
     measurement: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def uuid(self) -> str:
@@ -93,7 +89,7 @@ class TraceEntry:
     def resume_key(self) -> ResumeKey:
         return ResumeKey(
             self.solution_sha256, self.judge_sha256, self.dataset_sha256, self.settings_sha256,
-            self.device, self.uuid,
+            tuple(sorted(self.environment.items())), self.device, self.uuid,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -161,7 +157,8 @@ def _read_entry(table: Fields) -> TraceEntry:
         matched_ratio=own.error("matched_ratio"),
         log=own.take("log", str),
         detail=own.take("detail", str),
-        measurement=own.take("measurement", dict),
+        measurement=own.take("measurement", dict) if own.has("measurement") else {},
+        environment=own.texts("environment") if own.has("environment") else {},
         evaluation=None if table.is_null("evaluation") else table.take("evaluation", dict),
     )
     own.done()
@@ -172,11 +169,7 @@ def _read_entry(table: Fields) -> TraceEntry:
 
 
 class TraceLedger:
-    """The traces of one room on one device: `path` and the unjudged ones beside it.
-
-    Appends are safe against other writers and against a power cut: a torn last line is moved to
-    <name>.torn by the next append, and earlier lines are never touched.
-    """
+    """The traces of one room on one device: `path` and the unjudged ones beside it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -189,84 +182,15 @@ class TraceLedger:
 
     def append(self, entry: TraceEntry) -> None:
         """Add one line and wait until the disk has it. Raises InfrastructureFailure."""
-        line = (dump(entry.to_json()) + "\n").encode()
-        path = self.path if entry.is_judged else self.unjudged_path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(path) as descriptor:
-                _repair(path, descriptor)
-                size = os.fstat(descriptor).st_size
-                if os.write(descriptor, line) != len(line):
-                    os.ftruncate(descriptor, size)
-                    raise OSError("the disk took only a part of the line")
-                os.fsync(descriptor)
-        except OSError as error:
-            raise InfrastructureFailure(
-                f"{path}: cannot append a trace: {error}; free space and run again with --resume"
-            ) from error
+        append_line(self.path if entry.is_judged else self.unjudged_path, entry.to_json())
 
     def entries(self) -> list[TraceEntry]:
         """All traces, oldest first. Unreadable lines are left out with one warning each."""
-        found = [*_read_lines(self.path), *_read_lines(self.unjudged_path)]
+        paths = self.path, self.unjudged_path
+        found = [entry for path in paths for entry in read_lines(path, TraceEntry.from_json)]
         return sorted(found, key=lambda entry: entry.ended_at)
 
     def verdicts(self) -> dict[ResumeKey, TraceEntry]:
         """The newest trace of each key that --resume may reuse: failures too, but never one that
         a broken machine left."""
         return {e.resume_key: e for e in self.entries() if e.status not in RETRIED_STATUSES}
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """A descriptor for reading and appending that no other writer holds."""
-    is_new = not path.exists()
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if is_new:
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)  # the new name itself must survive a power cut
-            finally:
-                os.close(folder)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _repair(path: Path, descriptor: int) -> None:
-    """End a last line that lacks its newline, or move it aside where it is not even JSON."""
-    size = os.fstat(descriptor).st_size
-    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
-        return
-    tail = path.read_bytes().rpartition(b"\n")[2]
-    try:
-        parse(tail.decode())
-    except ValueError:
-        with open(path.with_name(path.name + TORN_SUFFIX), "ab") as torn:
-            torn.write(tail + b"\n")
-        os.ftruncate(descriptor, size - len(tail))
-        warnings.warn(
-            f"{path}: moved a torn last line of {len(tail)} bytes to {torn.name}",
-            LedgerWarning,
-            stacklevel=4,
-        )
-    else:
-        os.write(descriptor, b"\n")
-
-
-def _read_lines(path: Path) -> list[TraceEntry]:
-    if not path.exists():
-        return []
-    entries = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-        if not line.strip():
-            continue
-        source = f"{path}:{number}"
-        try:
-            entries.append(TraceEntry.from_json(parse(line.decode()), source))
-        except (ValueError, RecordError) as error:
-            warnings.warn(
-                f"{source}: left out a line that is no trace: {error}", LedgerWarning, stacklevel=3
-            )
-    return entries

@@ -28,6 +28,9 @@ STATUSES = (*OFFICIAL_STATUSES, "NO_GPU_WORK", *UNJUDGED_STATUSES)
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+COMMIT = re.compile(r"[0-9a-f]{7,40}(-dirty)?")
+UNKNOWN_COMMIT = "unknown"  # of a tree without git
+_COMMIT_OR_UNKNOWN = re.compile(f"{COMMIT.pattern}|{UNKNOWN_COMMIT}")
 _MEASURED_AT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
 
 
@@ -75,7 +78,8 @@ class RunRecord:
     """One run of one room on one device, workloads in the order in which they were asked for.
 
     device: slug such as "nvidia-h200". libraries: name to version. clocks: what was seen of the
-    GPU's clocks, or None. measured_at: UTC, "2026-01-31T23:59:59Z".
+    GPU's clocks, or None. measured_at: when the first of its workloads was started, an earlier
+    run's where --resume kept its verdict; UTC, "2026-01-31T23:59:59Z".
     """
 
     room: str
@@ -171,7 +175,7 @@ def _read_record(table: Fields) -> RunRecord:
         solution_name=table.text("solution_name"),
         solution_sha256=table.text("solution_sha256", _SHA256),
         judge_sha256=table.text("judge_sha256", _SHA256),
-        commit=table.text("commit"),
+        commit=table.text("commit", _COMMIT_OR_UNKNOWN),
         device=table.text("device", _NAME),
         driver=None if table.is_null("driver") else table.text("driver"),
         libraries=table.texts("libraries"),

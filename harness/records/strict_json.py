@@ -81,6 +81,9 @@ class Fields:
             raise self.fail(key, f"a count of at least {low}", value)
         return value
 
+    def has(self, key: str) -> bool:
+        return key in self.values
+
     def is_null(self, key: str) -> bool:
         if key not in self.values or self.values[key] is not None:
             return False

@@ -1,4 +1,4 @@
-"""A worker without torch: each job's UUID says what it does.
+"""A worker without torch: each job's UUID says what it does, also when it is measured.
 
 python fake_worker.py READ_FD WRITE_FD DEVICE
 """
@@ -39,9 +39,14 @@ def main(read_fd, write_fd, device):
     send(ready=True)
     if device == "never-reads":
         time.sleep(60)
+    behaviour = ""
     for count, line in enumerate(requests, 1):
         request = json.loads(line)
-        number, behaviour = request["number"], request["job"]["workload"]["uuid"].split("-")[0]
+        number = request["number"]
+        if "measure" in request:
+            send(number=number, **measure(behaviour, request["measure"]["iterations"]))
+            continue
+        behaviour = request["job"]["workload"]["uuid"].split("-")[0]
         send(number=number, stage="reference")
         if behaviour == "spoiled" and count > 1:  # by what an earlier job left behind
             os._exit(3)
@@ -50,36 +55,73 @@ def main(read_fd, write_fd, device):
         if behaviour == "slowreference":
             time.sleep(60)
         send(number=number, stage="build")
-        if behaviour == "segfault":
-            print("about to crash", flush=True)
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if behaviour == "signal40":
-            os.kill(os.getpid(), 40)
-        if behaviour == "exits":
-            sys.exit(3)
-        if behaviour == "hangs":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            time.sleep(60)
-        if behaviour == "garbles":
-            replies.write("not JSON\n")
-            replies.flush()
-        if behaviour == "forges":
-            send(outcome=OUTCOME)
-        if behaviour == "misspells":
-            send(number=number, stage="winning")
-        if behaviour == "floods":
-            while True:
-                replies.write("x" * 65536)
-        if behaviour == "orphans":
-            if os.fork() == 0:  # holds the pipe open after its parent has died
-                time.sleep(60)
-            os._exit(3)
-        if behaviour == "chatty":
-            print("x" * 200_000, flush=True)
+        act(behaviour, number, replies, send)
         faulted = behaviour == "faults"
         status = "RUNTIME_ERROR" if faulted else "PASSED"
         log = str(os.getpid())
         send(number=number, outcome={**OUTCOME, "status": status, "faulted": faulted, "log": log})
+
+
+def act(behaviour, number, replies, send):
+    """What a solution of this name does to the judge's process."""
+    if behaviour == "segfault":
+        print("about to crash", flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if behaviour == "signal40":
+        os.kill(os.getpid(), 40)
+    if behaviour == "exits":
+        sys.exit(3)
+    if behaviour == "hangs":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+    if behaviour == "garbles":
+        replies.write("not JSON\n")
+        replies.flush()
+    if behaviour == "forges":
+        send(outcome=OUTCOME)
+    if behaviour == "misspells":
+        send(number=number, stage="winning")
+    if behaviour == "floods":
+        while True:
+            replies.write("x" * 65536)
+    if behaviour == "orphans":
+        if os.fork() == 0:  # holds the pipe open after its parent has died
+            time.sleep(60)
+        os._exit(3)
+    if behaviour == "escapes":
+        escape()
+        os._exit(3)
+    if behaviour == "slowreferencetiming":
+        send(number=number, stage="timing")
+        send(number=number, stage="timing of the reference")
+        time.sleep(60)
+    if behaviour == "chatty":
+        print("x" * 200_000, flush=True)
+
+
+def escape():
+    """A grandchild in a session of its own, whose parent has ended."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            print("escaped", os.getpid(), flush=True)
+            time.sleep(60)
+        os._exit(0)
+    os.wait()
+
+
+def measure(behaviour, iterations):
+    """The answer to a measurement of what the last job kept."""
+    if behaviour == "dieslater":
+        print("died while it was measured", flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if behaviour == "hangslater":
+        time.sleep(60)
+    if behaviour == "failslater":
+        return {"outcome": {**OUTCOME, "status": "RUNTIME_ERROR", "detail": "no more memory"}}
+    if behaviour == "garbleslater":
+        return {"latencies_us": ["fast"] * iterations}
+    return {"latencies_us": [2.5] * (iterations - (behaviour == "shorter"))}
 
 
 if __name__ == "__main__":

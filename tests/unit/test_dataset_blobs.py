@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 
 import numpy as np
@@ -160,6 +161,37 @@ DAMAGES = {
         FaultKind.DAMAGED,
         "header",
     ),
+    "number": (
+        lambda p: p.write_bytes(struct.pack("<Q", 1) + b"7"),
+        FaultKind.DAMAGED,
+        "header",
+    ),
+    "deep JSON": (
+        lambda p: p.write_bytes(struct.pack("<Q", 200_000) + b"[" * 200_000),
+        FaultKind.DAMAGED,
+        "RecursionError",
+    ),
+    "pipe": (lambda p: (p.unlink(), os.mkfifo(p)), FaultKind.DAMAGED, "pipe"),
+    "offsets that are text": (
+        lambda p: _rewrite_header(p, lambda h: h["state"].update(data_offsets=["0", "24"])),
+        FaultKind.DAMAGED,
+        "state: expected",
+    ),
+    "one offset": (
+        lambda p: _rewrite_header(p, lambda h: h["state"].update(data_offsets=[24])),
+        FaultKind.DAMAGED,
+        "state: expected",
+    ),
+    "shape that is a number": (
+        lambda p: _rewrite_header(p, lambda h: h["state"].update(shape=6)),
+        FaultKind.DAMAGED,
+        "state: expected",
+    ),
+    "entry that is text": (
+        lambda p: _rewrite_header(p, lambda h: h.update(state="float32")),
+        FaultKind.DAMAGED,
+        "state: expected",
+    ),
     "folder": (lambda p: (p.unlink(), p.mkdir()), FaultKind.DAMAGED, "folder"),
     "key": (
         lambda p: _rewrite_header(p, lambda h: h.update(State=h.pop("state"))),
@@ -201,6 +233,27 @@ def test_other_values_are_a_hash_fault_only(blob):
     assert find_fault(blob, EXPECTED) is None
     fault = find_fault(blob, EXPECTED, sha256)
     assert fault is not None and fault.kind is FaultKind.WRONG_HASH
+
+
+def test_a_file_is_hashed_once_until_it_changes(blob, monkeypatch):
+    reads = []
+
+    def count(path):
+        reads.append(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    monkeypatch.setattr("harness.dataset.blobs.file_sha256", count)
+    sha256 = hashlib.sha256(blob.read_bytes()).hexdigest()
+    assert find_fault(blob, EXPECTED, sha256) is None
+    assert find_fault(blob, EXPECTED, sha256) is None
+    assert len(reads) == 1
+    content = bytearray(blob.read_bytes())
+    content[-1] ^= 1
+    blob.write_bytes(content)
+    os.utime(blob, (1, 1))
+    fault = find_fault(blob, EXPECTED, sha256)
+    assert fault is not None and fault.kind is FaultKind.WRONG_HASH
+    assert len(reads) == 2
 
 
 def test_expected_tensors_come_from_definition_and_axes():

@@ -61,6 +61,58 @@ def test_verify_lists_each_fault_and_ends_with_3(small, capsys):
     assert code == ExitCode.OK
 
 
+def test_verify_of_an_empty_checkout_is_a_few_lines_and_the_next_step(small, capsys):
+    code, out, err = run(capsys, "verify")
+    assert code == ExitCode.UNFIT
+    lines = out.splitlines()
+    assert [": missing: no such file" in line for line in lines] == [True, True, True, False]
+    assert lines[-1] == f"and {BLOBS - 3} more: missing"
+    assert f"{BLOBS} of {BLOBS} blobs are unfit; run `python -m harness dataset make`" in err
+
+
+def test_only_blobs_that_were_read_count_as_compared(small):
+    dataset.make(small.root, small.rooms, jobs=1)
+    rows = read_workloads(small.root, small.room("moe"))
+    missing, other = (small.root / row.blob_paths[0] for row in rows)
+    missing.unlink()
+    content = bytearray(other.read_bytes())
+    content[-1] ^= 1
+    other.write_bytes(content)
+    verdict = dataset.verify(small.root, small.rooms.values())
+    assert (len(verdict.faults), verdict.checked, verdict.hashed) == (2, BLOBS, BLOBS - 1)
+
+
+def test_the_rare_fault_is_not_lost_among_many(small, capsys):
+    run(capsys, "make", "moe")
+    path = small.root / read_workloads(small.root, small.room("moe"))[0].blob_paths[0]
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    _, out, err = run(capsys, "verify")
+    assert f"{path}: wrong hash: " in out
+    assert "dataset make --remake`" in err
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_checkout_without_a_readable_manifest_is_unfit(small, capsys, content):
+    manifest = small.root / "workloads" / "blobs.sha256"
+    if content is None:
+        manifest.unlink()
+    else:
+        manifest.write_bytes(content)
+    for command in ("make", "verify"):
+        code, _, err = run(capsys, command)
+        assert code == ExitCode.UNFIT
+        assert err.startswith(f"error: {manifest}: ") and err.count("\n") == 1
+    assert not (small.root / "blob").exists()
+
+
+@pytest.mark.parametrize("command", ["verify --dataset", "fetch", "export"])
+def test_the_home_of_nobody_is_a_usage_error(small, capsys, command):
+    code, _, err = run(capsys, *command.split(), "~nosuchuser")
+    assert code == ExitCode.USAGE and "~nosuchuser: no such user" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -90,7 +142,7 @@ def test_a_data_set_that_is_not_one_ends_with_3(small, capsys, monkeypatch, tmp_
 def test_fetch_without_the_library_ends_with_4(small, capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     code, _, err = run(capsys, "fetch", str(tmp_path / "official"))
-    assert code == ExitCode.TOOL_MISSING and "[dataset]" in err
+    assert code == ExitCode.TOOL_MISSING and "-m pip install" in err
     assert not (tmp_path / "official").exists()
 
 

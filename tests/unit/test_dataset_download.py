@@ -6,13 +6,16 @@ import fnmatch
 import shutil
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
 from harness import dataset
+from harness.dataset.download import REQUIREMENT
 from harness.errors import DatasetError, ToolMissing, UsageError
 from tests.small_checkout import small_checkout
 
+ROOT = Path(__file__).resolve().parents[2]
 FULL = "5e832ce8" + "0" * 32
 
 
@@ -31,8 +34,6 @@ class StandIn(types.ModuleType):
         return [types.SimpleNamespace(commit_id=commit) for commit in self.commits]
 
     def snapshot_download(self, *, repo_id, repo_type, revision, local_dir, allow_patterns):
-        from pathlib import Path
-
         self.calls.append((repo_id, repo_type, revision))
         marker = Path(local_dir) / ".cache" / "huggingface"
         marker.mkdir(parents=True, exist_ok=True)
@@ -105,10 +106,16 @@ def test_folders_in_use_are_refused(workspace, hub, tmp_path):
     assert sorted(path.name for path in used.iterdir()) == ["thesis.txt"]
 
 
-def test_without_the_library_the_extra_is_named(workspace, tmp_path, monkeypatch):
+def test_without_the_library_the_command_that_installs_it_is_named(
+    workspace, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ToolMissing, match=r"\[dataset\]"):
+    monkeypatch.setattr(sys, "executable", "/my env/bin/python")
+    with pytest.raises(ToolMissing) as caught:
         dataset.fetch(workspace, tmp_path / "official")
+    command = "'/my env/bin/python' -m pip install 'huggingface_hub>=0.30'"
+    assert str(caught.value).endswith(command)
+    assert f'dataset = ["{REQUIREMENT}"]' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_the_library_is_found_by_its_name(workspace, hub, tmp_path, monkeypatch):

@@ -264,6 +264,27 @@ def test_an_incomplete_official_set_is_never_completed(official, whole):
     assert snapshot(official) == before
 
 
+def test_an_export_must_hold_what_its_manifest_says(official, whole):
+    """The blobs differ from the checkout's in one bit each: no header tells."""
+    shutil.copy(whole.root / "workloads" / "blobs.sha256", official / "workloads")
+    room = whole.room("moe")
+    rows = dataset.read_workloads(official, room)
+    with pytest.raises(DatasetError, match=r"2 blob.*wrong hash.*dataset export DIR"):
+        dataset.ensure_blobs(official, room, rows)
+    for row in rows:
+        shutil.copy(whole.root / row.blob_paths[0], official / row.blob_paths[0])
+    dataset.ensure_blobs(official, room, rows)
+
+
+def test_a_line_that_the_manifest_lacks_is_named_before_anything_is_made(small):
+    manifest = small.root / "workloads" / "blobs.sha256"
+    first, *others = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join(others))
+    with pytest.raises(DatasetError, match=f"expected a line for {first.split()[1]}"):
+        ensure(small, "moe")
+    assert not (small.root / "blob").exists()
+
+
 def test_official_and_generated_content_are_told_apart(official, whole):
     room = whole.room("gdn_prefill")
     assert dataset.content_sha256(official, room) != dataset.content_sha256(whole.root, room)

@@ -88,3 +88,14 @@ def test_a_prefix_means_one_workload_of_all_rooms():
         select_rooms(rows, rooms, "7")
     with pytest.raises(UsageError, match="no UUID"):
         select_rooms(rows, rooms, "ffffffff")
+
+
+def test_a_uuid_of_two_rooms_with_one_definition_means_both():
+    rooms = {"first": WORKSPACE.room("gdn_decode"), "second": WORKSPACE.room("gdn_decode")}
+    chosen = select_rooms({name: ROWS for name in rooms}, rooms, "901e5")
+    assert {name: [row.uuid for row in some] for name, some in chosen.items()} == {
+        "first": [DASHED],
+        "second": [DASHED],
+    }
+    with pytest.raises(UsageError, match=f"ambiguous: {DASHED}, {PLAIN};"):
+        select_rooms({name: ROWS for name in rooms}, rooms, "901e")

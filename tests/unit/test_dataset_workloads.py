@@ -262,7 +262,12 @@ def test_content_hash_covers_definition_and_blob_hashes(small):
     manifest.write_text(("1" if text[0] == "0" else "0") + text[1:])
     changed = dataset.content_sha256(small.root, room)
     manifest.unlink()
+    with pytest.raises(DatasetError, match=r"blobs\.sha256: no such file.*git checkout"):
+        dataset.content_sha256(small.root, room)
+    config = small.root / "config.toml"
+    config.rename(config.with_suffix(".away"))  # a set that is not ours may have no manifest
     without = dataset.content_sha256(small.root, room)
+    config.with_suffix(".away").rename(config)
     manifest.write_text(text)
     definition = definition_file(small, "moe")
     document = json.loads(definition.read_text())

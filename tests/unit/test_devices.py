@@ -19,6 +19,7 @@ from harness.devices import (
     ClockSample,
     DeviceFacts,
     GpuProcess,
+    describe_no_gpu,
     describe_throttling,
     device_lock,
     libraries,
@@ -112,13 +113,49 @@ def test_the_first_visible_gpu_is_the_default():
 
 def test_a_gpu_that_is_not_visible_is_an_unfit_environment(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(EnvironmentUnfit, match=r"cuda:1.*got 1.*CUDA_VISIBLE_DEVICES is '0'"):
+    with pytest.raises(EnvironmentUnfit, match=r"cuda:1.*only 1 .*_VISIBLE_DEVICES is '0'"):
         read_facts("cuda:1", FakeCuda(UUIDS[:1]), FakeNvml())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    with pytest.raises(EnvironmentUnfit, match="not set"):
+    with pytest.raises(EnvironmentUnfit, match=r"expected cuda:0, but .*; nvidia-smi") as caught:
         read_facts("cuda:0", FakeCuda([]), FakeNvml())
+    assert "CUDA_VISIBLE_DEVICES" not in str(caught.value)
     with pytest.raises(UsageError, match="gpu0"):
         read_facts("gpu0", FakeCuda(UUIDS), FakeNvml())
+
+
+@pytest.mark.parametrize("setting", ["7", "GPU-12345678", "3,4"])
+def test_gpus_that_are_named_and_not_there_are_no_call_for_the_cpu(monkeypatch, setting):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    with pytest.raises(EnvironmentUnfit, match=f"CUDA_VISIBLE_DEVICES is '{setting}'"):
+        read_facts(None, FakeCuda([]), FakeNvml())
+
+
+@pytest.mark.parametrize("setting", ["", "-1", "NoDevFiles"])
+def test_hidden_gpus_mean_the_cpu_and_are_said_to_be_hidden(monkeypatch, setting):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    assert read_facts(None, FakeCuda([]), FakeNvml()).slug == "cpu"
+    assert describe_no_gpu() == f"CUDA_VISIBLE_DEVICES is {setting!r}, which hides every GPU"
+    with pytest.raises(EnvironmentUnfit, match="which hides every GPU"):
+        read_facts("cuda", FakeCuda([]), FakeNvml())
+
+
+def test_a_sweep_on_the_cpu_begins_with_the_reason(monkeypatch, capsys):
+    from harness.cli import evaluate, main
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(evaluate, "run_sweep", lambda *_, facts: facts.slug != "cpu")
+    assert main(["evaluate", "moe"]) == ExitCode.OK
+    assert capsys.readouterr().out == (
+        "no GPU: CUDA_VISIBLE_DEVICES is '', which hides every GPU\n"
+    )
+
+
+@pytest.mark.parametrize("code", [0, 100])
+def test_the_driver_says_why_no_gpu_is_visible(monkeypatch, code):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("harness.devices.facts.LibCuda", lambda: LibCuda(FakeLibCuda(code)))
+    words = "says: cuInit failed with CUDA error 100" if code else "sees no GPU"
+    assert describe_no_gpu() == f"the CUDA driver {words}"
 
 
 class FakeLibCuda:

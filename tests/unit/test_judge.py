@@ -1,6 +1,8 @@
 """The judge in this process: what each kind of solution and reference gets for a verdict."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,8 +13,18 @@ from safetensors.torch import save_file
 
 from harness.evaluate.judge import PoisoningRunnable, judge
 from harness.evaluate.protocol import Stage, Status
+from harness.evaluate.timed_call import HostTimer
 from harness.records.strict_json import dump
-from tests.unit.judge_room import COLUMNS, RIGHT, RIGHT_VALUES, ROWS, UUID, make_job, module
+from tests.unit.judge_room import (
+    COLUMNS,
+    REFERENCE,
+    RIGHT,
+    RIGHT_VALUES,
+    ROWS,
+    UUID,
+    make_job,
+    module,
+)
 
 REPEAT = f"repeat: python -m harness evaluate scale_rows --workloads {UUID} --seed 0 --only-trial "
 
@@ -253,6 +265,82 @@ def test_a_reference_that_raises_is_not_the_solutions_fault(verdict, y):
     assert outcome.status is Status.REFERENCE_ERROR
     assert "Traceback" in outcome.log
     assert outcome.detail and outcome.evaluation is None
+
+
+@pytest.fixture
+def timed_verdict(tmp_path, monkeypatch):
+    """Judge the right solution, timed as on a GPU by the host's clock, and time the reference."""
+    monkeypatch.setattr("harness.evaluate.judge.find_timer", lambda name, device: HostTimer())
+
+    def run(reference):
+        job = make_job(tmp_path / "set", module(RIGHT), reference=reference, time_reference=True)
+        job = replace(job, settings=replace(job.settings, timer="cupti"))
+        stages = []
+        return judge(job, stages.append), stages
+
+    return run
+
+
+def test_the_reference_is_timed_in_a_stage_of_its_own(timed_verdict):
+    outcome, stages = timed_verdict(REFERENCE)
+    assert outcome.status is Status.PASSED and outcome.detail == ""
+    assert outcome.latency_us > 0.0 and outcome.reference_latency_us > 0.0
+    assert stages[-2:] == [Stage.TIMING, Stage.REFERENCE_TIMING]
+
+
+def test_a_reference_that_fails_while_timed_leaves_the_solutions_verdict(timed_verdict, tmp_path):
+    """It ran once for the answer; the second call is the first of its timing."""
+    mark = tmp_path / "called"
+    once = (
+        f"import pathlib\nmark = pathlib.Path({str(mark)!r})\n"
+        "if mark.exists():\n    raise MemoryError('the second call')\nmark.touch()\n"
+    )
+    outcome, _ = timed_verdict(module(once + RIGHT_VALUES, is_dps=False))
+    assert outcome.status is Status.PASSED and outcome.latency_us > 0.0
+    assert outcome.reference_latency_us is None
+    assert outcome.detail == "the reference could not be timed: MemoryError: the second call"
+    assert outcome.evaluation["status"] == "PASSED"
+
+
+# Damaged data
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def reshape(path):
+    save_file({"rows": torch.zeros(COLUMNS, ROWS)}, path)
+
+
+def retype(path):
+    save_file({"rows": torch.zeros(ROWS, COLUMNS).double()}, path)
+
+
+def rename(path):
+    save_file({"columns": torch.zeros(ROWS, COLUMNS)}, path)
+
+
+def point(path):
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, truncate, reshape, retype, rename, point])
+def test_a_damaged_file_is_the_data_sets_fault_and_named(tmp_path, damage):
+    root = tmp_path / "set"
+    job = make_job(root, module(RIGHT))
+    job.workload["inputs"]["x"] = {
+        "type": "safetensors", "path": "./blob/x.safetensors", "tensor_key": "rows",
+    }  # fmt: skip
+    path = root / "blob" / "x.safetensors"
+    path.parent.mkdir()
+    save_file({"rows": torch.zeros(ROWS, COLUMNS)}, path)
+    assert judge(job, lambda stage: None).status is Status.PASSED
+    damage(path)
+    outcome = judge(job, lambda stage: None)
+    assert outcome.status is Status.INFRASTRUCTURE, outcome.detail
+    assert outcome.detail.startswith(f"{path}: ")
+    assert f"`python -m harness dataset verify scale_rows --dataset {root}`" in outcome.detail
 
 
 # Seeds

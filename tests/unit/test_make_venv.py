@@ -18,6 +18,7 @@ echo "$*" >> "$LOG"
 case "$*" in
     "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
     *"pip freeze") printf 'numpy==2.3.5\\ntorch==2.13.0+cpu\\ntriton==%s\\n' "${TRITON:-3.6.0}" ;;
+    "-c import platform;"*) echo "${VERSION:-3.11.7}" ;;
     "-c "*) [ -n "${TRITON:-}" ] ;;
     "- "*) cat > /dev/null; echo "click>=8.1" ;;
     *"${FAIL:-never}"*) exit 1 ;;
@@ -37,7 +38,7 @@ class Checkout:
         self.venv = root / "env"
 
     def make(self, **variables: str) -> tuple[int, list[str]]:
-        """Exit code, and what Python was called with."""
+        """Exit code, and what Python was called with. `said` keeps what the script said."""
         log = self.root / "log"
         log.write_text("")
         child = subprocess.run(
@@ -46,6 +47,7 @@ class Checkout:
             capture_output=True,
             text=True,
         )
+        self.said = child.stderr
         return child.returncode, log.read_text().splitlines()
 
     @property
@@ -65,7 +67,7 @@ def installs(calls):
 def test_torch_comes_first_and_the_bench_last_without_dependencies(checkout):
     code, calls = checkout.make()
     assert code == 0
-    assert calls[0] == "-m venv env"
+    assert calls[1] == "-m venv env"
     assert installs(calls) == [
         "torch==2.13.0",
         "triton==3.6.0",
@@ -92,7 +94,7 @@ def test_an_interrupted_installation_is_made_anew(checkout, step):
     left.touch()
     code, calls = checkout.make()
     assert (code, checkout.is_complete, left.exists()) == (0, True, False)
-    assert calls[0] == "-m venv env"
+    assert calls[1] == "-m venv env"
 
 
 def test_a_complete_environment_is_left_alone(checkout):
@@ -119,7 +121,26 @@ def test_an_interrupted_update_is_made_anew(checkout):
     assert checkout.make(FAIL="--no-deps")[0] != 0
     assert not checkout.is_complete
     code, calls = checkout.make()
-    assert (code, calls[0]) == (0, "-m venv env")
+    assert (code, calls[1]) == (0, "-m venv env")
+
+
+@pytest.mark.parametrize("version", ["3.9.18", "3.13.1", "3.1.2", "2.7.18"])
+def test_other_pythons_are_refused_before_anything_is_made(checkout, version):
+    code, calls = checkout.make(VERSION=version)
+    assert (code, len(calls), checkout.venv.exists()) == (3, 1, False)
+    assert f"expected Python 3.10 to 3.12, got {version}" in checkout.said
+    assert "make PYTHON3=python3.12" in checkout.said
+
+
+@pytest.mark.parametrize("version", ["3.10.1", "3.12.13"])
+def test_the_pythons_of_pyproject_are_taken(checkout, version):
+    assert checkout.make(VERSION=version)[0] == 0
+
+
+def test_a_python_that_does_not_run_is_refused(checkout):
+    checkout.python.unlink()
+    assert checkout.make()[0] == 3
+    assert "got none that runs" in checkout.said
 
 
 def test_cupti_is_for_machines_with_a_gpu(checkout):

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness import dataset
+from harness.cli import fib, main
 from harness.config import load_workspace
+from harness.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +31,36 @@ torch.cuda.device = lambda *_: contextlib.nullcontext()
 import flashinfer_bench.utils
 import flashinfer_bench.bench.runner.isolated_runner as runner
 flashinfer_bench.utils.list_cuda_devices = lambda: ["cpu:0"]
+
+import harness.cli.fib
+harness.cli.fib.load_cuda = object
 """
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The arguments of the official program, which is not started. There is no GPU."""
+    calls = []
+    monkeypatch.setattr(fib, "load_cuda", lambda: None)
+    monkeypatch.setattr(fib.os, "execv", lambda path, arguments: calls.append(arguments[3:]))
+    return calls
+
+
+@pytest.mark.parametrize("options", [[], ["--local", "."]])
+def test_a_run_without_a_gpu_is_refused_in_one_line(started, capsys, options):
+    assert main(["fib", "run", *options]) == ExitCode.UNFIT
+    err = capsys.readouterr().err
+    assert err.startswith("error: fib run: expected a GPU, but ")
+    assert err.count("\n") == 1
+    assert started == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "--help"], ["report", "best", "--local", "."], ["--help"], []]
+)
+def test_what_needs_no_gpu_is_passed_on(started, arguments):
+    assert main(["fib", *arguments]) == ExitCode.OK
+    assert started == [arguments]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.evaluate.pool import Pool, WorkerCommand
+from harness.evaluate.pool import MeasurementFailed, Pool, WorkerCommand
 from harness.evaluate.protocol import Job, Settings, Stage, Status, trial_seed
 
 FAKE = WorkerCommand(argv=(sys.executable, str(Path(__file__).with_name("fake_worker.py"))))
@@ -60,7 +60,11 @@ def test_the_log_of_a_crash_is_kept(pool):
 
 @pytest.mark.parametrize(
     ("behaviour", "status"),
-    [("hangs", Status.TIMEOUT), ("slowreference", Status.REFERENCE_ERROR)],
+    [
+        ("hangs", Status.TIMEOUT),
+        ("slowreference", Status.REFERENCE_ERROR),
+        ("slowreferencetiming", Status.REFERENCE_ERROR),
+    ],
 )
 def test_a_hang_ends_at_the_deadline_whatever_it_ignores(pool, behaviour, status):
     began = time.monotonic()
@@ -101,6 +105,31 @@ def test_closing_leaves_no_process(tmp_path):
         os.kill(pid, 0)
 
 
+def is_running(pid):
+    """Dead processes that nobody has waited for do not count."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_process_that_left_the_workers_session_ends_with_the_worker(pool):
+    """The worker is dead already when its stray is looked for."""
+    outcome = pool.run(job("escapes-1"))
+    (line,) = [line for line in outcome.log.splitlines() if line.startswith("escaped")]
+    assert outcome.status is Status.RUNTIME_ERROR and "code 3" in outcome.detail
+    assert not is_running(int(line.split()[1]))
+
+
+def test_strays_of_another_worker_are_left_alone(tmp_path):
+    with Pool("cpu", tmp_path, FAKE) as first, Pool("cpu", tmp_path, FAKE) as second:
+        pid = int(first.run(job("good-1")).log)
+        second.run(job("good-1"))
+        second.close()
+        assert is_running(pid)
+        assert int(first.run(job("good-2")).log) == pid
+
+
 def test_trial_seeds_do_not_depend_on_which_trials_run():
     assert trial_seed(0, "uuid", 2) == trial_seed(0, "uuid", 2)
     seeds = {trial_seed(s, u, t) for s in (0, 1) for u in ("a", "b") for t in range(3)}
@@ -130,3 +159,76 @@ def test_what_an_earlier_job_left_behind_is_not_blamed_on_the_next_reference(poo
 
 def test_a_real_time_signal_has_a_name_too(pool):
     assert "signal 40" in pool.run(job("signal40-1")).detail
+
+
+# Measuring what a job kept
+
+
+def keep(pool, behaviour):
+    return pool.run(replace(job(f"{behaviour}-1"), keep=True))
+
+
+def test_what_is_kept_is_measured_again_and_again(pool):
+    assert keep(pool, "good").status is Status.PASSED
+    for iterations in (3, 1):
+        assert pool.measure(1, iterations, 20.0) == (2.5,) * iterations
+    assert pool.replacements == 0
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "words"),
+    [
+        ("dieslater", Status.RUNTIME_ERROR, "SIGSEGV in stage timing"),
+        ("failslater", Status.RUNTIME_ERROR, "no more memory"),
+        ("garbleslater", Status.RUNTIME_ERROR, "no judge wrote"),
+        ("shorter", Status.RUNTIME_ERROR, "expected 3 latencies from the judge, got 2"),
+    ],
+)
+def test_a_failing_measurement_is_a_verdict_and_costs_the_worker(pool, behaviour, status, words):
+    assert keep(pool, behaviour).status is Status.PASSED
+    with pytest.raises(MeasurementFailed, match=words) as caught:
+        pool.measure(1, 3, 20.0)
+    assert caught.value.outcome.status is status
+    assert pool.replacements == 1
+    with pytest.raises(MeasurementFailed, match="nothing is kept"):
+        pool.measure(1, 3, 20.0)
+    assert keep(pool, "good").status is Status.PASSED
+    assert pool.measure(1, 1, 20.0) == (2.5,)
+
+
+def test_the_log_of_a_death_while_measuring_is_kept(pool):
+    keep(pool, "dieslater")
+    with pytest.raises(MeasurementFailed) as caught:
+        pool.measure(1, 1, 20.0)
+    assert "died while it was measured" in caught.value.outcome.log
+
+
+def test_a_hang_while_measuring_ends_at_the_measurements_own_limit(pool):
+    keep(pool, "hangslater")
+    began = time.monotonic()
+    with pytest.raises(MeasurementFailed, match=r"no answer within 0\.5 s") as caught:
+        pool.measure(1, 1, 0.5)
+    assert time.monotonic() - began < 5
+    assert caught.value.outcome.status is Status.TIMEOUT
+    assert keep(pool, "good").status is Status.PASSED
+
+
+def test_a_worker_that_died_between_measurements_is_noticed(pool):
+    os.kill(int(keep(pool, "good").log), 9)
+    with pytest.raises(MeasurementFailed, match="SIGKILL"):
+        pool.measure(1, 1, 20.0)
+
+
+def test_nothing_is_kept_unless_the_last_job_asked_for_it_and_passed(pool):
+    def fails():
+        with pytest.raises(MeasurementFailed, match="nothing is kept") as caught:
+            pool.measure(1, 1, 20.0)
+        assert caught.value.outcome.status is Status.INFRASTRUCTURE
+
+    fails()
+    keep(pool, "good")
+    assert pool.run(job("good-2")).status is Status.PASSED
+    fails()
+    keep(pool, "good")
+    assert keep(pool, "faults").status is Status.RUNTIME_ERROR
+    fails()

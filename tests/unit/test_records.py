@@ -9,13 +9,15 @@ import os
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InfrastructureFailure
+from harness.errors import DeviceBusy, InfrastructureFailure
 from harness.evaluate.protocol import Status
 from harness.files import write_atomically
 from harness.records import (
@@ -31,12 +33,14 @@ from harness.records import (
     TraceEntry,
     TraceLedger,
     all_latest,
+    append_line,
     format_digits,
     format_us,
     judge_sha256,
     latest,
     load,
     settings_sha256,
+    sole_writer,
     summarise,
     to_text,
     write_latest,
@@ -140,6 +144,9 @@ def _changed(change):
         (lambda v: v.update(device="NVIDIA H200"), ["device", "NVIDIA H200"]),
         (lambda v: v.update(mood="good"), ["mood", "no such key"]),
         (lambda v: v.update(solution_sha256="abc"), ["solution_sha256", "abc"]),
+        (lambda v: v.update(commit="main"), ["commit", "main"]),
+        (lambda v: v.update(commit="c" * 41), ["commit"]),
+        (lambda v: v.update(commit="cccccc"), ["commit"]),
         (lambda v: v.update(seed="0"), ["seed", "int", "'0'"]),
         (lambda v: v.update(seed=True), ["seed"]),
         (lambda v: v.update(measured_at="yesterday"), ["measured_at"]),
@@ -167,6 +174,11 @@ def test_a_wrong_value_is_named_with_its_file_and_key(change, words, tmp_path):
         load(path)
     assert str(path) in str(caught.value)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("commit", ["c" * 7, "c" * 40, "0123456789abcdef-dirty", "unknown"])
+def test_a_commit_is_a_hash_or_unknown(commit):
+    assert RunRecord.from_json(record(commit=commit).to_json()).commit == commit
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"seed": NaN}', "\x00"])
@@ -365,6 +377,27 @@ def test_a_line_torn_anywhere_costs_only_itself(tmp_path):
     assert whole[last : last + 40] in torn  # moved aside, not thrown away
 
 
+def test_a_warning_that_is_an_error_prevents_no_append(tmp_path):
+    ledger = _ledger(tmp_path)
+    ledger.append(entry("u-0"))
+    with open(ledger.path, "ab") as file:
+        file.write(b'{"definition": "gdn_')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ledger.append(entry("u-1"))
+    assert [e.uuid for e in ledger.entries()] == ["u-0", "u-1"]
+
+
+def test_a_line_from_before_a_key_was_kept_is_read_and_not_reused(tmp_path):
+    ledger = _ledger(tmp_path)
+    values = entry().to_json()
+    del values["harness"]["measurement"], values["harness"]["environment"]
+    append_line(ledger.path, values)
+    (old,) = ledger.entries()
+    assert old.measurement == {} and old.uuid == "u-0"
+    assert entry().resume_key not in ledger.verdicts()
+
+
 def test_a_torn_multibyte_character_is_a_torn_line(tmp_path):
     ledger = _ledger(tmp_path)
     ledger.append(entry("u-0"))
@@ -434,11 +467,46 @@ def test_a_verdict_is_reused_only_for_the_same_bytes_judge_data_settings_and_dev
         {"judge_sha256": "0" * 64},
         {"dataset_sha256": "0" * 64},
         {"settings_sha256": "0" * 64},
+        {"environment": {**entry().environment, "driver": "1.0"}},
+        {"environment": {}},
         {"device": "nvidia-b200"},
         {"workload": {**entry().workload, "uuid": "u-1"}},
     ):
         assert entry(**change).resume_key not in verdicts
     assert entry(solution_name="other", seed=9).resume_key in verdicts
+
+
+def test_a_ledger_has_one_run_at_a_time(tmp_path):
+    ledger = _ledger(tmp_path)
+    with sole_writer(ledger.path):
+        ledger.append(entry("u-0"))
+        began = time.monotonic()
+        with (
+            pytest.raises(DeviceBusy, match=rf"pid {os.getpid()}\b"),
+            sole_writer(ledger.path, wait_s=0.2),
+        ):
+            pass
+        assert 0.2 <= time.monotonic() - began < 2.0
+    with sole_writer(ledger.path):
+        pass
+
+
+def test_a_run_waits_a_moment_for_the_one_before(tmp_path):
+    path = _ledger(tmp_path).path
+    held, release = threading.Event(), threading.Event()
+
+    def first():
+        with sole_writer(path):
+            held.set()
+            release.wait(20.0)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    held.wait(20.0)
+    threading.Timer(0.2, release.set).start()
+    with sole_writer(path, wait_s=20.0):
+        assert release.is_set()
+    thread.join()
 
 
 @pytest.mark.parametrize("status", [s for s in STATUSES if s not in RETRIED_STATUSES])

@@ -8,18 +8,21 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.cli import main, rooms
 from harness.cli.caches import find_caches
-from harness.cli.rooms import config_table, start_room
+from harness.cli.room_skeleton import USUAL
+from harness.cli.rooms import config_table, planned_room, start_room
 from harness.config import load_workspace
+from harness.dataset import read_workloads
 from harness.errors import UsageError
 from harness.packing import pack
 from harness.packing.official import validate
-from tests.small_checkout import small_checkout
+from tests.small_checkout import small_checkout, workload_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ATTENTION = "dsa_sparse_attention_h16_ckv512_kpe64_topk2048_ps64"
@@ -173,7 +176,7 @@ def test_a_failed_start_leaves_nothing(checkout, monkeypatch, capsys):
 
     monkeypatch.setattr(Path, "write_text", fail)
     before = files(checkout.root)
-    assert main(["new", "sparse", "--definition", ATTENTION]) == 1
+    assert main(["new", "sparse", "--definition", ATTENTION]) == 3
     assert "No space left" in capsys.readouterr().err
     assert files(checkout.root) == before
 
@@ -181,14 +184,47 @@ def test_a_failed_start_leaves_nothing(checkout, monkeypatch, capsys):
 def test_the_command_says_what_to_add(checkout, capsys):
     assert main(["new", "sparse", "--definition", ATTENTION]) == 0
     out = capsys.readouterr().out
-    table = config_table(checkout, "sparse", ATTENTION)
+    table = config_table(planned_room(checkout, "sparse", ATTENTION))
     assert table in out
+    smoke = checkout.room("dsa_attention").smoke[0]
+    assert out.endswith(
+        "    python pack.py sparse\n"
+        f"    python -m harness evaluate sparse --workloads {smoke}\n"
+        "    python -m harness evaluate sparse\n"
+    )
     path = checkout.root / "config.toml"
     path.write_text(f"{path.read_text()}\n{table}")
     room = load_workspace(checkout.root).room("sparse")
-    assert (room.op_type, room.track) == ("dsa_paged", "sparse_attention")
-    assert room.evaluation == checkout.room("dsa_attention").evaluation
-    assert room.definition == ATTENTION
+    assert room == replace(checkout.room("dsa_attention"), name="sparse")
+
+
+@pytest.mark.parametrize("room", list(load_workspace().rooms))
+def test_a_second_room_is_judged_as_the_first_of_its_definition(checkout, room):
+    """moe's tolerances and gdn_prefill's number of calls are not the usual ones."""
+    first = checkout.room(room)
+    second = planned_room(checkout, "second", first.definition)
+    path = checkout.root / "config.toml"
+    path.write_text(f"{path.read_text()}\n{config_table(second)}")
+    assert load_workspace(checkout.root).room("second") == replace(first, name="second")
+
+
+def test_a_room_of_a_new_definition_starts_with_its_first_workload(checkout):
+    alone = replace(checkout, rooms={"moe": checkout.room("moe")})
+    room = planned_room(alone, "sparse", ATTENTION)
+    first = read_workloads(checkout.root, checkout.room("dsa_attention"))[0].uuid[:8]
+    assert (room.smoke, room.smoke_cpu) == ((first,), (first,))
+    assert (room.op_type, room.track, room.evaluation) == ("dsa_paged", "dsa_paged", USUAL)
+
+
+def test_without_workloads_the_command_says_which_file_comes_first(checkout, capsys):
+    path = checkout.root / "config.toml"
+    text = path.read_text()
+    path.write_text(text[: text.index("[rooms.dsa_attention]")])
+    workload_file(checkout, "dsa_attention").unlink()
+    assert main(["new", "sparse", "--definition", ATTENTION]) == 0
+    out = capsys.readouterr().out
+    assert f"workloads/dsa_paged/{ATTENTION}.jsonl comes first" in out
+    assert "--workloads" not in out
 
 
 # clean
@@ -237,8 +273,14 @@ def test_a_dry_run_lists_and_removes_nothing(littered, capsys):
     assert main(["clean", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert all(path.exists() for path in ours + others)
-    assert out.count("would remove") == 7
-    assert "solutions/moe/solution.json\n" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert [(line[2], line[3]) for line in lines[:-1]] == [
+        ("solution", "2"),
+        ("traces", "1"),
+        ("build", "2"),
+        ("lock", "2"),
+    ]
+    assert [line[-1] for line in lines[:2]] == ["solutions/moe", "traces"]
     assert "to free" in out
 
 
@@ -273,7 +315,9 @@ def test_what_cannot_be_removed_is_an_error(littered, monkeypatch, capsys):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("harness.cli.caches.shutil.rmtree", refuse)
-    assert main(["clean"]) == 1
+    assert main(["clean"]) == 3
     captured = capsys.readouterr()
     assert "cannot be removed" in captured.err
     assert not littered[0][0].exists()
+    assert "removed       lock         2 " in captured.out
+    assert "build" not in captured.out

@@ -1,5 +1,6 @@
 """Sweeps end to end without torch: real packing, data set and ledger, a fake worker."""
 
+import ast
 import io
 import json
 import os
@@ -12,15 +13,15 @@ import pytest
 
 from harness.config import load_workspace
 from harness.devices import DeviceFacts
-from harness.errors import ConfigError, ExitCode, UsageError
+from harness.errors import ConfigError, DeviceBusy, ExitCode, UsageError
 from harness.evaluate import plan as planning
 from harness.evaluate.plan import Request, make_plans, resolve_settings
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Outcome, Status
 from harness.evaluate.sweep import run_sweep
 from harness.packing import Packed
-from harness.records import STATUSES, TraceLedger
-from tests.small_checkout import small_checkout
+from harness.records import STATUSES, TraceLedger, sole_writer
+from tests.small_checkout import small_checkout, workload_file
 
 CPU = DeviceFacts("cpu", "a processor")
 GPU = DeviceFacts("nvidia-test", "NVIDIA Test", uuid="GPU-test")
@@ -54,6 +55,10 @@ class FakePool:
 
 @pytest.fixture
 def workspace(tmp_path, monkeypatch):
+    return make_workspace(tmp_path, monkeypatch)
+
+
+def make_workspace(tmp_path, monkeypatch):
     """A small checkout whose room packs to chosen bytes; blobs are never made."""
     workspace = small_checkout(tmp_path / "checkout")
     for source in planning.JUDGE_SOURCES:
@@ -137,6 +142,45 @@ def test_resume_is_keyed_on_content_settings_judge_and_data(workspace):
     assert len(sweep(workspace, [], resume)[1].jobs) == 0
 
 
+def test_resume_is_keyed_on_driver_and_libraries(workspace, monkeypatch):
+    resume = replace(REQUEST, resume=True)
+    sweep(workspace, [PASSED, PASSED], resume)
+    assert len(sweep(workspace, [], resume)[1].jobs) == 0
+    newer = replace(CPU, driver="999.1")
+    assert len(sweep(workspace, [PASSED, PASSED], resume, newer)[1].jobs) == 2
+    monkeypatch.setattr("harness.evaluate.verdicts.libraries", lambda: {"torch": "99.0"})
+    assert len(sweep(workspace, [PASSED, PASSED], resume)[1].jobs) == 2
+
+
+def test_a_second_sweep_of_a_room_is_refused_while_one_writes_its_ledger(workspace, monkeypatch):
+    monkeypatch.setattr("harness.evaluate.sweep.LOCK_WAIT_S", 0.0)
+    ledger = TraceLedger.of(workspace.root, "cpu", "gdn_decode")
+    with sole_writer(ledger.path):
+        pool = FakePool([PASSED, PASSED])
+        with pytest.raises(DeviceBusy, match=str(os.getpid())):
+            run_sweep(workspace, REQUEST, SweepProgress(io.StringIO()), pool, CPU)
+    assert pool.jobs == [] and ledger.entries() == []
+    assert sweep(workspace, [PASSED, PASSED])[0] is ExitCode.OK
+    assert sweep(workspace, [PASSED, PASSED])[0] is ExitCode.OK, "the first one let go"
+
+
+def test_the_judge_hash_covers_every_module_that_a_worker_loads_from_this_package():
+    root = Path(planning.__file__).parents[2]
+    found, waiting = set(), ["harness/evaluate/worker.py"]
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        for node in ast.walk(ast.parse((root / name).read_text())):
+            if not isinstance(node, ast.ImportFrom) or not node.module:
+                continue
+            parts = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            paths = {part.replace(".", "/") + ".py" for part in parts}
+            inside = {path for path in paths if path.startswith("harness/evaluate/")}
+            waiting += [path for path in inside - found if (root / path).is_file()]
+    assert "harness/evaluate/judge.py" in found and len(found) > 4
+    assert found | {"harness/timing.py", "harness/evaluators.py"} == set(planning.JUDGE_SOURCES)
+
+
 def test_a_seed_does_not_change_the_judge(workspace):
     first, second = (
         make_plans(workspace, replace(REQUEST, seed=seed), CPU)[0].judge_sha256 for seed in (0, 7)
@@ -182,6 +226,111 @@ def test_a_recorded_sweep_lies_in_results(workspace, monkeypatch):
     latest = json.loads((workspace.root / "results/latest/nvidia-test/gdn_decode.json").read_text())
     assert latest["passed"] == latest["total"] == 2 and latest["mean_latency_us"] == 2.5
     assert latest["timer"] == "cupti" and latest["solution_sha256"] == "a" * 64
+
+
+def recorded(workspace, outcomes, **changes):
+    """Sweep with --record on a GPU; the latest record, and how many runs are kept."""
+    request = replace(REQUEST, record=True, commit="c" * 40, **changes)
+    code, _, text = sweep(workspace, outcomes, request, GPU)
+    assert code is ExitCode.OK and "recorded in" in text
+    results = workspace.root / "results"
+    latest = json.loads((results / "latest/nvidia-test/gdn_decode.json").read_text())
+    return latest, len(list(results.glob("runs/nvidia-test/gdn_decode/*.json")))
+
+
+def test_a_resumed_record_is_as_old_as_its_oldest_verdict(workspace, monkeypatch):
+    """Its libraries are the same by the resume key; its date must not be made younger."""
+    monkeypatch.setattr("harness.evaluate.sweep.read_data", lambda *_: {})
+    monkeypatch.setattr("harness.evaluate.sweep.utc_now", lambda **_: "2026-01-31T01:00:00.000000Z")
+    with pytest.raises(KeyboardInterrupt):
+        sweep(workspace, [PASSED, KeyboardInterrupt()], replace(REQUEST, record=True), GPU)
+    monkeypatch.setattr("harness.evaluate.sweep.utc_now", lambda **_: "2026-02-28T02:00:00.000000Z")
+    latest, runs = recorded(workspace, [PASSED], resume=True)
+    assert latest["measured_at"] == "2026-01-31T01:00:00Z" and runs == 1
+    again, runs = recorded(workspace, [PASSED, PASSED])
+    assert again["measured_at"] == "2026-02-28T02:00:00Z" and runs == 2
+
+
+def test_recording_again_what_is_only_reused_changes_nothing(workspace, monkeypatch):
+    monkeypatch.setattr("harness.evaluate.sweep.read_data", lambda *_: {})
+    first = recorded(workspace, [PASSED, PASSED])
+    clocks = "harness.evaluate.sweep.summarise_clocks"
+    monkeypatch.setattr(clocks, lambda samples: {"samples": 99})
+    assert recorded(workspace, [], resume=True) == first
+
+
+def test_a_subset_is_refused_before_it_runs(workspace, tmp_path, monkeypatch):
+    """An export of fewer workloads is whole by itself, and no evidence."""
+    part = small_checkout(tmp_path / "part")
+    path = workload_file(part, "gdn_decode")
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    request = replace(REQUEST, record=True, dataset=str(part.root))
+    pool = FakePool([PASSED])
+    with pytest.raises(UsageError, match=r"official workloads of gdn_decode .* got 1 of"):
+        run_sweep(workspace, request, SweepProgress(io.StringIO()), pool, GPU)
+    assert pool.jobs == []
+
+
+@pytest.mark.parametrize("commit", ["main", "abc123", "g" * 40, "a" * 41, "unknown", "A" * 40, ""])
+def test_a_commit_that_is_none_is_refused_before_anything_runs(workspace, commit):
+    with pytest.raises(UsageError, match="--commit: expected 7 to 40 hexadecimal digits"):
+        sweep(workspace, [], replace(REQUEST, commit=commit))
+
+
+@pytest.mark.parametrize("commit", ["a" * 7, "0" * 40, "0123abcd-dirty"])
+def test_a_commit_may_be_short_or_dirty(workspace, commit):
+    assert sweep(workspace, [PASSED, PASSED], replace(REQUEST, commit=commit))[0] is ExitCode.OK
+
+
+def test_one_workload_is_not_several(workspace):
+    text = sweep(workspace, [PASSED], replace(REQUEST, workloads=("901e5104",)))[2]
+    assert "gdn_decode: 1 workload, solution" in text
+    assert "gdn_decode: 2 workloads, solution" in sweep(workspace, [PASSED, PASSED])[2]
+
+
+def test_a_note_on_a_pass_is_shown(workspace):
+    noted = replace(PASSED, detail="the reference could not be timed: OSError")
+    assert "    the reference could not be timed" in sweep(workspace, [noted, PASSED])[2]
+
+
+CLOSED_OUTPUT = """
+import sys, time
+from pathlib import Path
+import pytest
+from harness.errors import run_program
+from tests.unit.test_sweep import CPU, PASSED, REQUEST, FakePool, SweepProgress
+from tests.unit.test_sweep import make_workspace, run_sweep
+
+class SlowPool(FakePool):
+    def run(self, job, on_stage):
+        time.sleep(0.5)  # the reader has left
+        return super().run(job, on_stage)
+
+def body():
+    with pytest.MonkeyPatch.context() as patch, SweepProgress() as progress:
+        workspace = make_workspace(Path(sys.argv[1]), patch)
+        return run_sweep(workspace, REQUEST, progress, SlowPool([PASSED, PASSED]), CPU)
+
+sys.exit(run_program(body))
+"""
+
+
+def test_a_reader_that_leaves_costs_no_verdict_that_was_made(tmp_path):
+    """`harness evaluate … | head -3`: device, room and settings, then the first verdict's line."""
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", CLOSED_OUTPUT, str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        lines = [child.stdout.readline() for _ in range(3)]
+        assert lines[0].startswith("device: ") and "settings" in lines[2]
+        child.stdout.close()
+        errors = child.stderr.read()
+    assert child.returncode == ExitCode.UNFIT, "1 would be a verdict"
+    assert "its reader left" in errors and "Traceback" not in errors
+    assert len(errors.splitlines()) == 1
+    ledger = TraceLedger.of(tmp_path / "checkout", "cpu", "gdn_decode")
+    assert [entry.status for entry in ledger.entries()] == ["PASSED"]
 
 
 def test_a_log_holds_no_control_codes_whatever_the_environment_says(tmp_path):

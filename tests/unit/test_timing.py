@@ -1,9 +1,12 @@
 """Spans from recorded GPU events: pure, so every rule is tested without a GPU."""
 
 import importlib.metadata
+import itertools
 import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 from harness.errors import EnvironmentUnfit, UsageError
 from harness.timing import (
@@ -90,3 +93,52 @@ def test_an_unusable_cupti_is_an_environment_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupti", None)
     with pytest.raises(EnvironmentUnfit, match="cupti-python"):
         select_timer("cupti", "cuda:0")
+
+
+class FakeCupti(ModuleType):
+    """Each call launches one kernel of 2 µs; timestamps count up by one."""
+
+    ActivityKind = SimpleNamespace(RUNTIME=0, DRIVER=1, CONCURRENT_KERNEL=2, MEMCPY=3, MEMSET=4)
+
+    def __init__(self):
+        super().__init__("cupti")
+        self.cupti, self.clock, self.calls, self.open = self, itertools.count(), 0, False
+
+    def get_timestamp(self):
+        return next(self.clock)
+
+    def activity_register_callbacks(self, request, keep):
+        self.keep, self.records = keep, []
+
+    def activity_enable(self, kind):
+        self.open = True
+
+    def activity_disable(self, kind):
+        self.open = False
+
+    def activity_flush_all(self, flag):
+        self.keep(self.records)
+
+    def launch(self):
+        self.calls += 1
+        if self.open:
+            launch = SimpleNamespace(kind=0, correlation_id=self.calls, start=next(self.clock))
+            kernel = SimpleNamespace(
+                kind=2, correlation_id=self.calls, start=0, end=2000, name="kernel"
+            )
+            self.records += [launch, kernel]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "calls"), [({}, 1 + 5 + 2 + 3), ({"estimation_calls": 0}, 1 + 2 + 3)]
+)
+def test_the_official_estimation_calls_can_be_left_out(monkeypatch, keywords, calls):
+    cupti = FakeCupti()
+    monkeypatch.setattr("harness.timing.require_timer", lambda name: None)
+    monkeypatch.setitem(sys.modules, "cupti", cupti)
+    flush = torch.ones(1)
+    monkeypatch.setattr("harness.timing._flush_buffer", lambda device: flush)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    measured = select_timer("cupti", "cuda:0").measure(cupti.launch, 2, 3, **keywords)
+    assert measured.samples_us == (2.0,) * 3
+    assert cupti.calls == calls

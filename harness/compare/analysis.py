@@ -1,0 +1,240 @@
+"""A record's side A against its side B: ratios, words, scores, regimes and the control.
+
+Pure. A ratio is latency_B / latency_A: above 1, A is the faster. Everything in a comparison comes
+from the rounds that both sides have, so that round n of one stands beside round n of the other.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.compare.record import CONTROL, CompareRecord, CompareRow, Side
+from harness.compare.regimes import regimes
+from harness.compare.scores import definition_score, geometric_mean, ratio_of_means
+from harness.compare.statistics import (
+    DEFAULT_MARGIN,
+    FAST,
+    SLOW,
+    WORDS,
+    Interval,
+    ratio_intervals,
+    score_interval,
+    word,
+)
+from harness.errors import UsageError
+
+
+@dataclass(frozen=True)
+class RowComparison:
+    """One workload. a_us, b_us: medians over the common rounds, None where a side did not pass.
+
+    interval and word are None where there is no ratio, and then `reason` says why.
+    """
+
+    uuid: str
+    axes: Mapping[str, int]
+    a_us: float | None
+    b_us: float | None
+    interval: Interval | None
+    word: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class RegimeComparison:
+    """The workloads of one range of one axis. geometric_mean: of the ratios, None where a workload
+    of the range has none. words: how many workloads each word describes."""
+
+    axis: str
+    label: str
+    count: int
+    geometric_mean: float | None
+    words: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ControlComparison:
+    """The first side against itself in another process: what two equal things differ by here.
+
+    compared: workloads with a ratio. different: how many of them were called FAST or SLOW.
+    """
+
+    side: str
+    compared: int
+    different: int
+    words: Mapping[str, int]
+    geometric_mean: float | None
+
+    @property
+    def share(self) -> float | None:
+        """Share of workloads called different; None where none was compared."""
+        return self.different / self.compared if self.compared else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Side `a` against side `b` on every workload of a record.
+
+    score: S_d with b as the baseline; None where b lacks a workload, and score_reason says so. It
+    is 0 where a fails one, and score_reason names the first. ratio_of_means, geometric_mean: of
+    b / a, None where any latency is missing. wins, ties, losses: workloads whose ratio lies above,
+    within and below the margin, whatever their intervals say. control: None where not measured.
+    """
+
+    record: CompareRecord
+    a: str
+    b: str
+    margin: float
+    rows: tuple[RowComparison, ...]
+    score: Interval | None
+    score_reason: str | None
+    ratio_of_means: float | None
+    geometric_mean: float | None
+    wins: int
+    ties: int
+    losses: int
+    words: Mapping[str, int]
+    regimes: tuple[RegimeComparison, ...]
+    control: ControlComparison | None
+
+
+def analyse(record: CompareRecord, a: str, b: str, margin: float = DEFAULT_MARGIN) -> Comparison:
+    """Compare two sides of a record. margin: a fraction of latency that does not matter.
+
+    Raises UsageError unless `a` and `b` are two sides of the record.
+    """
+    side_a, side_b = _side(record, a), _side(record, b)
+    if a == b:
+        raise UsageError(f"compare: expected two sides, got {a} twice")
+    rows = _compare_rows(record, side_a, side_b, margin)
+    a_us, b_us = [row.a_us for row in rows], [row.b_us for row in rows]
+    score, score_reason = _score(record, rows, side_a, side_b)
+    ratios = [row.b_us / row.a_us for row in rows if row.a_us is not None and row.b_us is not None]
+    wins = sum(ratio >= 1 + margin for ratio in ratios)
+    losses = sum(ratio <= 1 / (1 + margin) for ratio in ratios)
+    return Comparison(
+        record=record,
+        a=a,
+        b=b,
+        margin=margin,
+        rows=rows,
+        score=score,
+        score_reason=score_reason,
+        ratio_of_means=ratio_of_means(b_us, a_us),
+        geometric_mean=geometric_mean(b_us, a_us),
+        wins=wins,
+        ties=len(ratios) - wins - losses,
+        losses=losses,
+        words=_count_words(rows),
+        regimes=_compare_regimes(rows),
+        control=_control(record, margin),
+    )
+
+
+def _side(record: CompareRecord, name: str) -> Side:
+    side = record.side(name)
+    if side is None:
+        known = ", ".join(side.name for side in record.sides)
+        raise UsageError(f"{record.room}: expected one of the sides {known}; got {name!r}")
+    return side
+
+
+def _compare_rows(
+    record: CompareRecord, a: Side, b: Side, margin: float
+) -> tuple[RowComparison, ...]:
+    """Every workload of the record, in its order. Workloads with as many rounds go together."""
+    rounds = {row.uuid: _common_rounds(row, a.name, b.name) for row in record.workloads}
+    by_length: dict[int, list[str]] = {}
+    for uuid, (a_us, b_us) in rounds.items():
+        if a_us and b_us:
+            by_length.setdefault(len(a_us), []).append(uuid)
+    intervals: dict[str, Interval] = {}
+    for uuids in by_length.values():
+        found = ratio_intervals(
+            [rounds[uuid][0] for uuid in uuids], [rounds[uuid][1] for uuid in uuids]
+        )
+        intervals |= zip(uuids, found, strict=True)
+    rows = []
+    for row in record.workloads:
+        interval = intervals.get(row.uuid)
+        medians_us = [statistics.median(us) if us else None for us in rounds[row.uuid]]
+        rows.append(
+            RowComparison(
+                uuid=row.uuid,
+                axes=row.axes,
+                a_us=medians_us[0],
+                b_us=medians_us[1],
+                interval=interval,
+                word=word(interval, margin) if interval else None,
+                reason=_reason(row, a) or _reason(row, b),
+            )
+        )
+    return tuple(rows)
+
+
+def _common_rounds(row: CompareRow, a: str, b: str) -> tuple[Sequence[float], Sequence[float]]:
+    """Rounds of both sides, cut to the shorter where both passed; empty for one that did not."""
+    a_us, b_us = (row.sides[name].rounds_us if name in row.sides else () for name in (a, b))
+    common = min(len(a_us), len(b_us)) or max(len(a_us), len(b_us))
+    return a_us[:common], b_us[:common]
+
+
+def _reason(row: CompareRow, side: Side) -> str | None:
+    """Why a side has no latency on a workload, or None."""
+    if side.state == "missing":
+        return f"{side.name} is missing: {side.reason}"
+    result = row.sides.get(side.name)
+    if result is None:
+        return f"{side.name} was not run on this workload"
+    if result.status != "PASSED":
+        return f"{side.name}: {result.status}" + (f": {result.detail}" if result.detail else "")
+    return None
+
+
+def _score(
+    record: CompareRecord, rows: Sequence[RowComparison], a: Side, b: Side
+) -> tuple[Interval | None, str | None]:
+    """S_d of `a` with `b` as the baseline, and why it is 0 or undefined."""
+    value = definition_score([row.b_us for row in rows], [row.a_us for row in rows])
+    for side, latencies_us in ((a, [row.a_us for row in rows]), (b, [row.b_us for row in rows])):
+        absent = [index for index, us in enumerate(latencies_us) if us is None]
+        if absent:
+            reason = _reason(record.workloads[absent[0]], side)
+            counted = f"{len(absent)} of {len(rows)} workloads of {side.name} have no latency"
+            zero = None if value is None else Interval(0.0, 0.0, 0.0, 0.0)
+            return zero, f"{counted}; the first: {reason}"
+    rounds = [_common_rounds(row, a.name, b.name) for row in record.workloads]
+    return score_interval([a_us for a_us, _ in rounds], [b_us for _, b_us in rounds]), None
+
+
+def _count_words(rows: Sequence[RowComparison]) -> dict[str, int]:
+    counts = Counter(row.word for row in rows)
+    return {name: counts[name] for name in WORDS}
+
+
+def _compare_regimes(rows: Sequence[RowComparison]) -> tuple[RegimeComparison, ...]:
+    by_uuid = {row.uuid: row for row in rows}
+    found = []
+    for regime in regimes(rows):
+        members = [by_uuid[uuid] for uuid in regime.uuids]
+        mean = geometric_mean([row.b_us for row in members], [row.a_us for row in members])
+        found.append(
+            RegimeComparison(regime.axis, regime.label, len(members), mean, _count_words(members))
+        )
+    return tuple(found)
+
+
+def _control(record: CompareRecord, margin: float) -> ControlComparison | None:
+    control = record.side(CONTROL)
+    if control is None:
+        return None
+    first = record.sides[0]
+    rows = _compare_rows(record, first, control, margin)
+    words = _count_words(rows)
+    ratios = [row.interval.value for row in rows if row.interval]
+    mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+    return ControlComparison(first.name, len(ratios), words[FAST] + words[SLOW], words, mean)

@@ -1,0 +1,209 @@
+"""From a request to jobs: which sides meet on which workloads, how often, and what is reused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from harness import dataset
+from harness.compare.ledger import CompareKey
+from harness.compare.record import MIN_ROUNDS, CompareProtocol
+from harness.compare.rounds import (
+    SLOW_CALL_US,
+    SLOW_ITERATIONS,
+    SLOW_ROUNDS,
+    SLOW_WARMUP_RUNS,
+    Visits,
+)
+from harness.compare.sides import (
+    OURS,
+    PackedSide,
+    choose_rooms,
+    control_of,
+    pack_sides,
+    read_word,
+)
+from harness.compare.statistics import DEFAULT_MARGIN, DEFAULT_ROUNDS
+from harness.config import Workspace
+from harness.dataset import WorkloadRow
+from harness.devices import DeviceFacts
+from harness.errors import UsageError
+from harness.evaluate.plan import Request, RoomPlan, choose_workloads, plan_room, torch_device
+from harness.evaluate.protocol import Job
+from harness.evaluate.sweep import require_commit
+from harness.evaluate.verdicts import read_environment
+from harness.records import settings_sha256
+
+DEFAULT_ITERATIONS = 10
+WARMUP_RUNS = 2  # beside the one call that every turn begins with; the L2 is cold in all of them
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """What the user asked for. a, b: words that `sides.read_word` takes. No rooms: those that a
+    side belongs to, else all. No workloads: all. trials: None for the official number. rounds:
+    None for the first multiple of the number of processes from DEFAULT_ROUNDS on, so that each
+    stands at each place equally often."""
+
+    a: str
+    b: str
+    rooms: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    rounds: int | None = None
+    iterations: int = DEFAULT_ITERATIONS
+    trials: int | None = None
+    seed: int = 0
+    margin: float = DEFAULT_MARGIN
+    resume: bool = False
+    record: bool = False
+    commit: str | None = None
+    exit_zero: bool = False
+    dataset: str | None = None
+
+
+@dataclass(frozen=True)
+class ComparePlan:
+    """One room, ready to run.
+
+    sides: A first, missing ones among them. base: how A is judged; for the others only what is
+    judged differs. environment: versions by name, the peers' packages among them.
+    """
+
+    request: CompareRequest
+    sides: tuple[PackedSide, ...]
+    base: RoomPlan
+    asked: Request
+    visits: Visits
+    settings_sha256: str
+    facts: DeviceFacts
+    environment: Mapping[str, str]
+
+    @property
+    def room(self) -> str:
+        return self.base.room.name
+
+    @property
+    def running(self) -> tuple[PackedSide, ...]:
+        """The sides that are measured, each in a process of its own; the control is the last."""
+        present = [one for one in self.sides if not one.is_missing]
+        return (*present, control_of(self.sides[0]))
+
+    @property
+    def missing(self) -> tuple[PackedSide, ...]:
+        return tuple(one for one in self.sides if one.is_missing)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether there is an A and somebody to meet."""
+        return not self.sides[0].is_missing and len(self.missing) < len(self.sides) - 1
+
+    def jobs(self, row: WorkloadRow) -> dict[str, Job]:
+        """What each running side is asked on a workload."""
+        jobs = {}
+        for one in self.running:
+            plan = dataclasses.replace(self.base, packed=one.packed)
+            job = plan.job(row, torch_device(self.facts), self.asked)
+            jobs[one.side.name] = dataclasses.replace(job, keep=True)
+        return jobs
+
+    def key(self, row: WorkloadRow) -> CompareKey:
+        return CompareKey(
+            sides=tuple((one.side.name, one.packed.sha256) for one in self.running),
+            judge_sha256=self.base.judge_sha256,
+            dataset_sha256=self.base.dataset_sha256,
+            settings_sha256=self.settings_sha256,
+            environment=tuple(self.environment.items()),
+            device=self.facts.slug,
+            uuid=row.uuid,
+        )
+
+    @property
+    def protocol(self) -> CompareProtocol:
+        settings = self.base.settings
+        return CompareProtocol(
+            correctness_trials=settings.trials,
+            atol=settings.atol,
+            rtol=settings.rtol,
+            required_matched_ratio=settings.required_matched_ratio,
+            rounds=self.visits.rounds,
+            warmup=self.visits.warmup_runs,
+            iterations=self.visits.iterations,
+        )
+
+
+def make_compare_plans(
+    workspace: Workspace, request: CompareRequest, facts: DeviceFacts
+) -> list[ComparePlan]:
+    """Read the words, pack the sides, choose the workloads. Raises HarnessError."""
+    _check_numbers(request)
+    a, b = (read_word(workspace, word) for word in (request.a, request.b))
+    asked = Request(
+        rooms=choose_rooms(workspace, a, b, request.rooms),
+        workloads=request.workloads or ("all",),
+        trials=request.trials,
+        seed=request.seed,
+        dataset=request.dataset,
+    )
+    root = dataset.locate(workspace, request.dataset)
+    chosen = choose_workloads(workspace, asked, root, facts.uuid is None)
+    sides = pack_sides(workspace, a, b, tuple(chosen))
+    plans = []
+    for room, rows in chosen.items():
+        base = plan_room(workspace, room, sides[room][0].packed, rows, asked, root, facts)
+        plans.append(_complete_plan(request, asked, base, sides[room], facts))
+    return plans
+
+
+def _check_numbers(request: CompareRequest) -> None:
+    rounds = DEFAULT_ROUNDS if request.rounds is None else request.rounds
+    if rounds < MIN_ROUNDS or request.iterations < 1 or not 0 <= request.margin < 1:
+        raise UsageError(
+            f"compare: expected at least {MIN_ROUNDS} rounds of 1 iteration and a margin from 0 to "
+            f"below 1, got {rounds}, {request.iterations} and {request.margin}"
+        )
+    require_commit(request.commit)
+
+
+def _complete_plan(
+    request: CompareRequest,
+    asked: Request,
+    base: RoomPlan,
+    sides: tuple[PackedSide, ...],
+    facts: DeviceFacts,
+) -> ComparePlan:
+    processes = sum(not one.is_missing for one in sides) + 1
+    rounds = request.rounds or -(-DEFAULT_ROUNDS // processes) * processes
+    visits = Visits(rounds, WARMUP_RUNS, request.iterations)
+    slow = (SLOW_CALL_US, SLOW_ROUNDS, SLOW_WARMUP_RUNS, SLOW_ITERATIONS)
+    packages = {
+        one.side.package: one.side.installed
+        for one in sides
+        if one.side.package is not None and one.side.installed is not None
+    }
+    plan = ComparePlan(
+        request=request,
+        sides=sides,
+        base=base,
+        asked=asked,
+        visits=visits,
+        settings_sha256=settings_sha256(
+            {**asdict(base.settings), "visits": asdict(visits), "slow": slow}
+        ),
+        facts=facts,
+        environment={**read_environment(facts), **packages},
+    )
+    if request.record:
+        _require_recordable(plan)
+    return plan
+
+
+def _require_recordable(plan: ComparePlan) -> None:
+    settings = plan.base.settings
+    official = settings.trials == plan.base.room.evaluation.trials and settings.timer == "cupti"
+    if not (plan.sides[0].side.name == OURS and plan.base.is_full and official):
+        raise UsageError(
+            f"--record keeps evidence: expected {OURS} as the first side, all workloads and trials "
+            f"of {plan.room} and the CUPTI timer on a GPU; leave out --record, or the options that "
+            "change these"
+        )

@@ -1,0 +1,89 @@
+"""The contest's score, and the two averages that people take it for.
+
+    S_d     = mean over the workloads of d of baseline latency / our latency; 0 if one of ours fails
+    S_track = sum of S_d over the track's definitions / how many definitions the track has
+
+A mean of ratios rewards a large gain on a short workload as much as on a long one. Beside it stand
+the ratio of the mean latencies, which long workloads decide, and the geometric mean of the ratios,
+which alone does not change its verdict when the two sides change places. None of the three is
+another's approximation, so each is printed under its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from harness.config import Room
+from harness.errors import UsageError
+
+BASELINE = "flashinfer"  # the library whose latencies the contest's score divides
+
+Latencies = Sequence[float | None]  # µs, one a workload; None where it did not pass
+
+
+def definition_score(baseline_us: Latencies, ours_us: Latencies) -> float | None:
+    """S_d. 0 where any of ours did not pass; None, undefined, where the baseline lacks any.
+
+    Raises UsageError where the two do not hold the same workloads, or a latency is not above 0.
+    """
+    pairs = _pairs(baseline_us, ours_us)
+    if any(ours is None for _, ours in pairs):
+        return 0.0
+    ratios = _ratios(pairs)
+    return None if ratios is None else math.fsum(ratios) / len(ratios)
+
+
+def ratio_of_means(baseline_us: Latencies, ours_us: Latencies) -> float | None:
+    """Mean baseline latency over our mean latency. None where any latency is missing."""
+    pairs = _pairs(baseline_us, ours_us)
+    if _ratios(pairs) is None:
+        return None
+    return math.fsum(us for us, _ in pairs if us) / math.fsum(us for _, us in pairs if us)
+
+
+def geometric_mean(baseline_us: Latencies, ours_us: Latencies) -> float | None:
+    """Geometric mean of baseline / ours. None where any latency is missing."""
+    ratios = _ratios(_pairs(baseline_us, ours_us))
+    return None if ratios is None else math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+
+
+def track_score(scores: Mapping[str, float | None], expected: int) -> float | None:
+    """S_track of the S_d of a track's rooms.
+
+    expected: how many definitions the track has. One without a score in `scores` counts as 0; one
+    whose score is None leaves the track undefined. Raises UsageError for more scores than expected.
+    """
+    if expected < 1 or len(scores) > expected:
+        raise UsageError(
+            f"track score: expected at most {expected} definitions, got {len(scores)}: "
+            f"{', '.join(scores) or 'none'}"
+        )
+    known = [score for score in scores.values() if score is not None]
+    return math.fsum(known) / expected if len(known) == len(scores) else None
+
+
+def expected_definitions(rooms: Mapping[str, Room]) -> dict[str, int]:
+    """How many definitions config.toml gives each track, in its order."""
+    return dict(Counter(room.track for room in rooms.values()))
+
+
+def _pairs(baseline_us: Latencies, ours_us: Latencies) -> list[tuple[float | None, float | None]]:
+    if len(baseline_us) != len(ours_us) or not ours_us:
+        raise UsageError(
+            f"score: expected the same workloads, at least one, of both sides; got "
+            f"{len(baseline_us)} of the baseline and {len(ours_us)} of ours"
+        )
+    wrong = [us for us in (*baseline_us, *ours_us) if us is not None and not 0 < us < math.inf]
+    if wrong:
+        raise UsageError(f"score: expected latencies above 0, or None, got {wrong[0]}")
+    return list(zip(baseline_us, ours_us, strict=True))
+
+
+def _ratios(pairs: Sequence[tuple[float | None, float | None]]) -> list[float] | None:
+    """baseline / ours of each pair; None where any latency is missing."""
+    known = [
+        baseline / ours for baseline, ours in pairs if baseline is not None and ours is not None
+    ]
+    return known if len(known) == len(pairs) else None

@@ -1,0 +1,277 @@
+"""What two words of a command line mean, and the packed solutions that they stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.compare.record import CONTROL, Side
+from harness.compare.revisions import find_commit, pack_revision
+from harness.config import SolutionConfig, Workspace
+from harness.errors import ToolMissing, UsageError
+from harness.files import expand_home
+from harness.packing import Packed, PackedPeer, content_sha256, list_peers, pack, pack_peer
+from harness.packing.official import load_solution_model
+
+OURS, PEERS = "ours", "peers"
+
+
+@dataclass(frozen=True)
+class PackedSide:
+    """One thing to measure: how a record names it, and its solution."""
+
+    side: Side
+    packed: Packed
+
+    @property
+    def is_missing(self) -> bool:
+        return self.side.state == "missing"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What one word stands for. kind: as in a record, "peers" for all of a room's.
+
+    room: the only one that it fits, or None. commit: of a revision. path: of a packed JSON.
+    """
+
+    word: str
+    kind: str
+    room: str | None = None
+    commit: str | None = None
+    path: Path | None = None
+
+
+def read_word(workspace: Workspace, word: str) -> Meaning:
+    """The one thing that `word` means. Raises UsageError listing what it could be."""
+    possible = _possible(workspace, word)
+    if len(possible) == 1:
+        return possible[0]
+    if possible:
+        meanings = " or ".join(_describe(meaning) for meaning in possible)
+        raise UsageError(
+            f"side: {word!r} could be {meanings}; write ./{word} for a file and "
+            f"refs/heads/{word} or refs/tags/{word} for a revision, or rename one of them"
+        )
+    raise UsageError(
+        f"side: expected {OURS}, {PEERS} (second place only), a room "
+        f"({', '.join(workspace.rooms)}), a library ({', '.join(workspace.peers) or 'none'}), a "
+        f"packed JSON file or a git revision; got {word!r}, which is none of them"
+    )
+
+
+def _possible(workspace: Workspace, word: str) -> list[Meaning]:
+    found = []
+    if word == OURS or word in workspace.rooms:
+        found.append(Meaning(word, "room", room=None if word == OURS else word))
+    if word == PEERS:
+        found.append(Meaning(word, PEERS))
+    if word in workspace.peers:
+        found.append(Meaning(word, "peer"))
+    path = expand_home(word)
+    if path.is_file():
+        found.append(Meaning(word, "json", path=path))
+    commit = find_commit(workspace.root, word)
+    if commit is not None:
+        found.append(Meaning(word, "revision", commit=commit))
+    return found
+
+
+def _describe(meaning: Meaning) -> str:
+    names = {
+        "room": "the room as packed now",
+        PEERS: "every peer",
+        "peer": "the library",
+        "json": f"the file {meaning.path}",
+        "revision": f"the revision {(meaning.commit or '')[:8]}",
+    }
+    return names[meaning.kind]
+
+
+def choose_rooms(
+    workspace: Workspace, a: Meaning, b: Meaning, named: Sequence[str]
+) -> tuple[str, ...]:
+    """The rooms to compare: those named, else the one that a side belongs to, else all that have
+    the libraries asked for. Raises UsageError where a side does not fit."""
+    own = {meaning.word: _room_of(workspace, meaning) for meaning in (a, b)}
+    bound = {word: room for word, room in own.items() if room is not None}
+    rooms = tuple(dict.fromkeys(workspace.room(name).name for name in named))
+    if not rooms:
+        rooms = tuple(dict.fromkeys(bound.values())) or _fitting_rooms(workspace, a, b)
+    for word, room in bound.items():
+        if rooms != (room,):
+            others = ", ".join(name for name in rooms if name != room)
+            raise UsageError(
+                f"side: {word} belongs to the room {room} and cannot be compared in {others}"
+            )
+    return rooms
+
+
+def _room_of(workspace: Workspace, meaning: Meaning) -> str | None:
+    """The only room that a side fits, or None."""
+    if meaning.path is None:
+        return meaning.room
+    definition = _read_solution(meaning.path)[1].definition
+    for room in workspace.rooms.values():
+        if room.definition == definition:
+            return room.name
+    raise UsageError(
+        f"side: {meaning.path}: solves {definition}; expected the definition of one of "
+        f"{', '.join(workspace.rooms)}"
+    )
+
+
+def _fitting_rooms(workspace: Workspace, a: Meaning, b: Meaning) -> tuple[str, ...]:
+    libraries = {meaning.word for meaning in (a, b) if meaning.kind == "peer"}
+    rooms = []
+    for name in workspace.rooms:
+        there = list_peers(workspace, name)
+        if libraries.issubset(there) and (there or b.kind != PEERS):
+            rooms.append(name)
+    if not rooms:
+        raise UsageError(
+            f"side: no room has {' and '.join(sorted(libraries)) or 'a peer'}; expected "
+            "peers/<room>/<library>.py"
+        )
+    return tuple(rooms)
+
+
+def pack_sides(
+    workspace: Workspace, a: Meaning, b: Meaning, rooms: Sequence[str]
+) -> dict[str, tuple[PackedSide, ...]]:
+    """The sides of each room, A first. Raises UsageError and PackingError.
+
+    A library that is not installed, or installed in another version than pinned, is a side in the
+    state "missing".
+    """
+    if a.kind == PEERS:
+        raise UsageError(f"side: {PEERS} stands for several libraries; expected it second only")
+    revisions = {
+        word: pack_revision(workspace, word, commit, rooms)
+        for word, commit in {a.word: a.commit, b.word: b.commit}.items()
+        if commit is not None
+    }
+    sides = {}
+    for room in rooms:
+        first = _pack_side(workspace, a, room, revisions)
+        if b.kind == PEERS:
+            names = _peers_beside(workspace, a, room)
+            others = [_pack_library(workspace, name, room) for name in names]
+        else:
+            others = [_pack_side(workspace, b, room, revisions)]
+        sides[room] = (first, *(_distinct(first, other) for other in others))
+        if any(one.side.name == CONTROL for one in sides[room]):
+            raise UsageError(f"side: {CONTROL} is the first side measured again; name another")
+    return sides
+
+
+def _peers_beside(workspace: Workspace, a: Meaning, room: str) -> list[str]:
+    names = [name for name in list_peers(workspace, room) if name != a.word]
+    if not names:
+        raise UsageError(f"side: the room {room} has no other peer; add peers/{room}/<library>.py")
+    return names
+
+
+def _distinct(first: PackedSide, other: PackedSide) -> PackedSide:
+    """`other` under a name that differs from the first side's."""
+    if other.side.name != first.side.name:
+        return other
+    name = f"{other.side.name} again"
+    return dataclasses.replace(other, side=dataclasses.replace(other.side, name=name))
+
+
+def _pack_side(
+    workspace: Workspace, meaning: Meaning, room: str, revisions: Mapping[str, Mapping[str, Packed]]
+) -> PackedSide:
+    if meaning.kind == "peer":
+        return _pack_library(workspace, meaning.word, room)
+    if meaning.path is not None:
+        name, packed = meaning.path.name, _pack_file(meaning.path)
+    elif meaning.kind == "revision":
+        name, packed = meaning.word, revisions[meaning.word][room]
+    else:
+        name, packed = OURS, pack(workspace, room)
+    return PackedSide(Side(name, meaning.kind, packed.name, packed.sha256), packed)
+
+
+def _pack_library(workspace: Workspace, library: str, room: str) -> PackedSide:
+    peer = pack_peer(workspace, room, library)
+    installed = installed_version(peer.package)
+    reason = _why_missing(peer, installed)
+    side = Side(
+        name=library,
+        kind="peer",
+        solution_name=peer.packed.name,
+        solution_sha256=peer.packed.sha256,
+        package=peer.package,
+        pinned=peer.pinned,
+        installed=installed,
+        prepared=peer.prepared,
+        state="measured" if reason is None else "missing",
+        reason=reason,
+    )
+    return PackedSide(side, peer.packed)
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed distribution, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _why_missing(peer: PackedPeer, installed: str | None) -> str | None:
+    """One line about a library that is not here as pinned, or None.
+
+    A build label such as +cu130 names no other release.
+    """
+    if installed is not None and installed.partition("+")[0] == peer.pinned:
+        return None
+    return (
+        f"{peer.package}: installed {installed or 'none'}, pinned {peer.pinned}; "
+        f"pip install '{peer.package}=={peer.pinned}'"
+    )
+
+
+def _read_solution(path: Path) -> tuple[str, Any]:
+    """A packed JSON's text and flashinfer-bench's Solution. Raises ToolMissing, UsageError."""
+    model = load_solution_model()
+    if model is None:
+        raise ToolMissing(f"{path}: flashinfer-bench reads packed solutions and is not installed")
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, model.model_validate_json(text)
+    except (OSError, ValueError) as error:
+        words = " ".join(str(error).split())
+        raise UsageError(f"{path}: expected a packed solution, got: {words}") from error
+
+
+def _pack_file(path: Path) -> Packed:
+    """A packed JSON as it lies there, with the content hash that its room's packer gives it."""
+    text, solution = _read_solution(path)
+    values = json.loads(solution.spec.model_dump_json())
+    config = SolutionConfig(
+        path=path,
+        name=solution.name,
+        definition=solution.definition,
+        author=solution.author,
+        language=values["language"],
+        entry_point=values["entry_point"],
+        destination_passing_style=values["destination_passing_style"],
+        binding=values["binding"],
+        target_hardware=tuple(values["target_hardware"]),
+    )
+    texts = {source.path: source.content for source in solution.sources}
+    return Packed(solution.name, content_sha256(config, texts), text, path, tuple(texts))
+
+
+def control_of(first: PackedSide) -> PackedSide:
+    """The first side again, to be measured in a process of its own."""
+    side = dataclasses.replace(first.side, name=CONTROL, kind=CONTROL)
+    return dataclasses.replace(first, side=side)

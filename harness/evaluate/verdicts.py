@@ -1,0 +1,91 @@
+"""Verdicts as the ledger keeps them, and what each of them depends on."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+
+from harness.dataset import WorkloadRow
+from harness.devices import DeviceFacts, libraries
+from harness.evaluate.plan import RoomPlan
+from harness.evaluate.protocol import Outcome, Status
+from harness.records import ResumeKey, TraceEntry
+
+
+def entry_of(
+    plan: RoomPlan,
+    row: WorkloadRow,
+    facts: DeviceFacts,
+    environment: Mapping[str, str],
+    outcome: Outcome,
+    started_at: str,
+) -> TraceEntry:
+    """The ledger's line for a verdict that has just been made. started_at: UTC in ISO form."""
+    return TraceEntry(
+        room=plan.room.name,
+        definition=plan.room.definition,
+        workload=plan.official_workload(row),
+        solution_name=plan.packed.name,
+        solution_sha256=plan.packed.sha256,
+        judge_sha256=plan.judge_sha256,
+        dataset_sha256=plan.dataset_sha256,
+        settings_sha256=plan.settings_sha256,
+        environment=environment,
+        device=facts.slug,
+        hardware=facts.name,
+        status=outcome.status.value,
+        seed=plan.settings.seed,
+        started_at=started_at,
+        ended_at=utc_now(timespec="microseconds"),
+        latency_us=outcome.latency_us,
+        max_abs_error=outcome.max_abs_error,
+        max_rel_error=outcome.max_rel_error,
+        matched_ratio=outcome.matched_ratio,
+        log=outcome.log,
+        detail=outcome.detail,
+        evaluation=outcome.evaluation,
+        measurement={
+            "trial_latencies_us": outcome.trial_latencies_us,
+            "reference_latency_us": outcome.reference_latency_us,
+            "activities": outcome.activities,
+            "stages_s": outcome.stages_s,
+        },
+    )
+
+
+def read_environment(facts: DeviceFacts) -> dict[str, str]:
+    """Versions that a latency depends on besides the bytes judged, by name."""
+    return {"driver": facts.driver or "none", "cuda": facts.cuda or "none", **libraries()}
+
+
+def resume_key(
+    plan: RoomPlan, facts: DeviceFacts, environment: Mapping[str, str], row: WorkloadRow
+) -> ResumeKey:
+    """What the verdict on a row depends on."""
+    return ResumeKey(
+        plan.packed.sha256,
+        plan.judge_sha256,
+        plan.dataset_sha256,
+        plan.settings_sha256,
+        tuple(sorted(environment.items())),
+        facts.slug,
+        row.uuid,
+    )
+
+
+def outcome_of(entry: TraceEntry) -> Outcome:
+    """The verdict that an earlier run left."""
+    return Outcome(
+        Status(entry.status),
+        latency_us=entry.latency_us,
+        max_abs_error=entry.max_abs_error,
+        max_rel_error=entry.max_rel_error,
+        matched_ratio=entry.matched_ratio,
+        detail=entry.detail,
+        log=entry.log,
+    )
+
+
+def utc_now(timespec: str = "seconds") -> str:
+    now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+    return now.isoformat(timespec=timespec) + "Z"

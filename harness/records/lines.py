@@ -1,0 +1,137 @@
+"""Files of JSON lines that only grow: appended, fsynced and never rewritten."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.errors import DeviceBusy, InfrastructureFailure, RecordError
+from harness.records.strict_json import dump, parse
+
+TORN_SUFFIX = ".torn"
+LOCK_SUFFIX = ".lock"
+LOCK_POLL_S = 0.1
+_Entry = TypeVar("_Entry")
+
+
+class LedgerWarning(UserWarning):
+    """A line of a ledger could not be read and was left out."""
+
+
+def append_line(path: Path, values: Any) -> None:
+    """Add one line in one write and wait until the disk has it. Raises InfrastructureFailure.
+
+    Safe against other writers and against a power cut: a torn last line is moved to <name>.torn
+    first, and earlier lines are never touched.
+    """
+    line = (dump(values) + "\n").encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path) as descriptor:
+            moved = _repair(path, descriptor)
+            size = os.fstat(descriptor).st_size
+            if os.write(descriptor, line) != len(line):
+                os.ftruncate(descriptor, size)
+                raise OSError("the disk took only a part of the line")
+            os.fsync(descriptor)
+    except OSError as error:
+        raise InfrastructureFailure(
+            f"{path}: cannot append a trace: {error}; free space and run again with --resume"
+        ) from error
+    if moved:
+        with contextlib.suppress(LedgerWarning):  # under -W error the next verdicts count more
+            warnings.warn(f"{path}: {moved}", LedgerWarning, stacklevel=3)
+
+
+def read_lines(path: Path, read: Callable[[Any, str], _Entry]) -> list[_Entry]:
+    """The entries of a ledger, oldest first; none where there is no file.
+
+    read: takes a line's value and where it stands, and raises RecordError for what is no entry.
+    Unreadable lines are left out with one warning each.
+    """
+    if not path.exists():
+        return []
+    entries = []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        if not line.strip():
+            continue
+        source = f"{path}:{number}"
+        try:
+            entries.append(read(parse(line.decode()), source))
+        except (ValueError, RecordError) as error:
+            warnings.warn(
+                f"{source}: left out a line that is no trace: {error}", LedgerWarning, stacklevel=3
+            )
+    return entries
+
+
+@contextlib.contextmanager
+def sole_writer(path: Path, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold a ledger against other runs; the system frees it if the process dies.
+
+    The lock is <name>.lock: the file itself is locked by each append. wait_s: how long to wait
+    for the present holder. Raises DeviceBusy naming its pid.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(path.name + LOCK_SUFFIX), "a+", encoding="utf-8") as handle:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    handle.seek(0)
+                    holder = handle.read().strip() or "unknown"
+                    raise DeviceBusy(
+                        f"{path}: another run (pid {holder}) is writing it; wait for it to end"
+                    ) from error
+            time.sleep(LOCK_POLL_S)
+        handle.truncate(0)
+        handle.write(f"{os.getpid()}\n")
+        handle.flush()
+        yield
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """A descriptor for reading and appending that no other writer holds."""
+    is_new = not path.exists()
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if is_new:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # the new name itself must survive a power cut
+            finally:
+                os.close(folder)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _repair(path: Path, descriptor: int) -> str | None:
+    """End a last line that lacks its newline, or move it aside where it is not even JSON.
+
+    Returns what there is to say about a line that was moved.
+    """
+    size = os.fstat(descriptor).st_size
+    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+        return None
+    tail = path.read_bytes().rpartition(b"\n")[2]
+    try:
+        parse(tail.decode())
+    except ValueError:
+        with open(path.with_name(path.name + TORN_SUFFIX), "ab") as torn:
+            torn.write(tail + b"\n")
+        os.ftruncate(descriptor, size - len(tail))
+        return f"moved a torn last line of {len(tail)} bytes to {torn.name}"
+    os.write(descriptor, b"\n")
+    return None

@@ -1,0 +1,36 @@
+"""The block of a page that is rendered: what stands between two marker lines."""
+
+from __future__ import annotations
+
+import re
+
+from harness.errors import UsageError
+
+README_BLOCK = "results"
+
+
+def replace_block(text: str, name: str, body: str) -> str:
+    """`text` with what stands between the markers of block `name` replaced by `body`.
+
+    Markers are the lines "<!-- name: begin … -->" and "<!-- name: end -->". Raises UsageError
+    unless each occurs once, in that order.
+    """
+    begin, end = _find_block(text, name)
+    return f"{text[:begin]}\n{body}\n\n{text[end:]}"  # blank lines, or Markdown sees no table
+
+
+def read_block(text: str, name: str) -> str:
+    """What stands between the markers of block `name`. Raises UsageError."""
+    begin, end = _find_block(text, name)
+    return text[begin:end].strip("\n")
+
+
+def _find_block(text: str, name: str) -> tuple[int, int]:
+    begins = list(re.finditer(rf"^<!-- {re.escape(name)}: begin\b.*-->\n", text, re.MULTILINE))
+    ends = list(re.finditer(rf"^<!-- {re.escape(name)}: end -->$", text, re.MULTILINE))
+    if len(begins) != 1 or len(ends) != 1 or ends[0].start() < begins[0].end():
+        raise UsageError(
+            f'block {name}: expected one line "<!-- {name}: begin -->" before one line '
+            f'"<!-- {name}: end -->", got {len(begins)} and {len(ends)}'
+        )
+    return begins[0].end(), ends[0].start()

@@ -1,0 +1,177 @@
+"""Everything a report is made of, read once from the checkout. What follows is pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import dataset, roofline
+from harness.compare.analysis import Comparison, analyse
+from harness.compare.published import PUBLISHED, Published, read_published
+from harness.compare.record import CONTROL, CompareRecord, Side, all_compare
+from harness.config import Workspace
+from harness.dataset import content_sha256, read_workloads
+from harness.errors import HarnessError, RecordError
+from harness.packing import list_peers, pack_peer
+from harness.records import RunRecord, TraceEntry, TraceLedger, all_latest, load
+from harness.records.strict_json import parse
+from harness.report.logs import one_line
+from harness.roofline import Work
+
+RoomData = tuple[str, str]  # a room, and the sha256 of the workload data that it was measured on
+
+PROMOTIONS = "results/promotions.jsonl"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One comparison that has a side of the room itself. others: that side, called `ours`, against
+    every side but the control, in the record's order."""
+
+    record: CompareRecord
+    ours: Side
+    others: tuple[Comparison, ...]
+
+    def tried(self) -> list[Comparison]:
+        """Those whose other side ran, in the record's order."""
+        return [other for other in self.others if self.side(other.b).state != "missing"]
+
+    def side(self, name: str) -> Side:
+        return next(side for side in self.record.sides if side.name == name)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """packed: content hash of each room now, None where it does not pack. packed_peers: the same
+    of (room, library). latest: last full sweeps. runs: every recorded run. promoted: (room,
+    content hash) pairs; None where no ledger names any. compared: by room. verdicts: the last one
+    on each workload of the content that `latest` records. work: bytes and flops of each workload of
+    a room and data set, by UUID; without_work: why such a pair has none. published: what others
+    measured on another chip, by UUID."""
+
+    workspace: Workspace
+    packed: Mapping[str, str | None]
+    packed_peers: Mapping[tuple[str, str], str | None]
+    latest: tuple[RunRecord, ...]
+    runs: tuple[RunRecord, ...]
+    promoted: frozenset[tuple[str, str]] | None
+    compared: Mapping[str, Compared]
+    verdicts: tuple[TraceEntry, ...]
+    work: Mapping[RoomData, Mapping[str, Work]]
+    without_work: Mapping[RoomData, str]
+    published: Mapping[str, Published]
+
+
+def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
+    """Read the checkout's records and what this machine has of traces and workload data.
+
+    Raises RecordError for a damaged record; missing ones are missing.
+    """
+    root = workspace.root
+    latest = tuple(record for record in all_latest(root) if record.room in workspace.rooms)
+    compared = {
+        record.room: found
+        for record in all_compare(root)
+        if record.room in workspace.rooms and (found := pair_with_others(record)) is not None
+    }
+    work, without_work = _count_work(workspace, latest)
+    return Evidence(
+        workspace=workspace,
+        packed=packed,
+        packed_peers=_pack_peers(workspace),
+        latest=latest,
+        runs=tuple(_read_runs(workspace)),
+        promoted=read_promotions(root),
+        compared=compared,
+        verdicts=tuple(entry for record in latest for entry in _last_verdicts(root, record)),
+        work=work,
+        without_work=without_work,
+        published=read_published(root) if (root / PUBLISHED).exists() else {},
+    )
+
+
+def read_promotions(root: Path) -> frozenset[tuple[str, str]] | None:
+    """(room, content hash) of every promotion; None where there is no ledger of them.
+
+    Raises RecordError naming the line that is not an object with both.
+    """
+    path = root / PROMOTIONS
+    if not path.exists():
+        return None
+    promoted = set()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip():
+            try:
+                values = parse(line)
+                promoted.add((str(values["room"]), str(values["solution_sha256"])))
+            except (ValueError, KeyError, TypeError) as error:
+                raise RecordError(
+                    f"{path}:{number}: expected an object with room and solution_sha256, "
+                    f"got {line[:80]!r}"
+                ) from error
+    return frozenset(promoted)
+
+
+def pair_with_others(record: CompareRecord) -> Compared | None:
+    """None where the room itself was no side."""
+    ours = next((side for side in record.sides if side.kind == "room"), None)
+    if ours is None:
+        return None
+    names = [side.name for side in record.sides if side.name not in (ours.name, CONTROL)]
+    return Compared(record, ours, tuple(analyse(record, ours.name, name) for name in names))
+
+
+def _pack_peers(workspace: Workspace) -> dict[tuple[str, str], str | None]:
+    """Content hash of every peer file as it packs now; None where it does not."""
+    hashes: dict[tuple[str, str], str | None] = {}
+    for room in workspace.rooms:
+        for library in list_peers(workspace, room):
+            try:
+                hashes[room, library] = pack_peer(workspace, room, library).packed.sha256
+            except HarnessError:
+                hashes[room, library] = None
+    return hashes
+
+
+def _read_runs(workspace: Workspace) -> list[RunRecord]:
+    paths = sorted((workspace.root / "results" / "runs").glob("*/*/*.json"))
+    return [load(path) for path in paths if path.parent.name in workspace.rooms]
+
+
+def _last_verdicts(root: Path, record: RunRecord) -> list[TraceEntry]:
+    """The newest trace of each workload of the content that `record` was measured on, in the
+    record's order; nothing where this machine keeps no traces of it."""
+    last = {
+        entry.uuid: entry
+        for entry in TraceLedger.of(root, record.device, record.room).entries()
+        if entry.solution_sha256 == record.solution_sha256
+    }
+    return [last[row.uuid] for row in record.workloads if row.uuid in last]
+
+
+def _count_work(
+    workspace: Workspace, records: Sequence[RunRecord]
+) -> tuple[dict[RoomData, dict[str, Work]], dict[RoomData, str]]:
+    """Work of every workload of the measured rooms, and why a room has none.
+
+    Counted from the very data that was measured: another set's tensors are other work.
+    """
+    counted: dict[RoomData, dict[str, Work]] = {}
+    reasons: dict[RoomData, str] = {}
+    for name, sha256 in dict.fromkeys((record.room, record.dataset.sha256) for record in records):
+        room = workspace.room(name)
+        try:
+            source = dataset.locate(workspace)
+            if content_sha256(source, room) != sha256:
+                reasons[name, sha256] = "measured on other workload data than this machine holds"
+                continue
+            counted[name, sha256] = {
+                row.uuid: roofline.count_work(
+                    name, row.axes, roofline.read_data(name, row.inputs, source)
+                )
+                for row in read_workloads(source, room)
+            }
+        except HarnessError as error:
+            reasons[name, sha256] = one_line(str(error))
+    return counted, reasons

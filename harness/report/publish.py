@@ -1,0 +1,68 @@
+"""`harness report --write`: every file of a report, each whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.files import write_atomically
+from harness.report.document import Document, figures_of, tables_of
+from harness.report.evidence import Evidence
+from harness.report.failed import write_failures
+from harness.report.figures import write_figures
+from harness.report.head import write_head
+from harness.report.page import GENERATOR, to_document_markdown, to_html
+from harness.report.rooms import write_rooms
+from harness.report.scored import write_scores
+from harness.report.svg import standalone
+from harness.report.tables import to_csv, to_json
+
+PAGE = "report.html"
+_OWNED = ("tables/*.csv", "tables/*.json", "plots/*.svg")
+
+
+def compose(evidence: Evidence) -> Document:
+    """The report's chapters in their order. Pure."""
+    return Document(
+        f"{evidence.workspace.name}: measurements",
+        (
+            write_head(evidence),
+            write_scores(evidence),
+            write_rooms(evidence),
+            write_figures(evidence),
+            write_failures(evidence),
+        ),
+    )
+
+
+def render(document: Document) -> dict[str, str]:
+    """Text of each file by its path below the report's folder. Pure."""
+    files = {}
+    for table in tables_of(document.sections):
+        files[f"tables/{table.name}.csv"] = to_csv(table)
+        files[f"tables/{table.name}.json"] = to_json(table)
+    for figure in figures_of(document.sections):
+        files[f"plots/{figure.name}.svg"] = standalone(figure)
+    files["report.md"] = to_document_markdown(document)
+    files[PAGE] = to_html(document)
+    return files
+
+
+def write_report(files: dict[str, str], folder: Path) -> None:
+    """Write the files; tables and plots that an earlier report left and this one lacks go.
+
+    Raises UsageError unless the folder is new, empty or holds an earlier report.
+    """
+    page = folder / PAGE
+    is_report = page.is_file() and f'content="{GENERATOR}"' in page.read_text(encoding="utf-8")
+    if folder.exists() and not is_report and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(
+            f"{folder}: expected a new or empty folder or an earlier report, got other files; "
+            f"name another folder"
+        )
+    for name in sorted(files, key=lambda name: name != PAGE):  # first: it marks the folder as ours
+        write_atomically(folder / name, files[name])
+    for pattern in _OWNED:
+        for path in folder.glob(pattern):
+            if path.relative_to(folder).as_posix() not in files:
+                path.unlink()

@@ -1,0 +1,185 @@
+"""How programs end when something fails: one message, and never with 1, a verdict, by accident."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness import cli
+from harness.cli import main
+from harness.errors import DeviceBusy, ExitCode, UsageError, run_program
+from tests import conftest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def raising(error):
+    def body():
+        raise error
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UsageError("room: no"), 2, "error: room: no\n"),
+        (DeviceBusy("gpu: in use"), 5, "error: gpu: in use\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (SystemExit(2), 2, ""),
+        (SystemExit(), 0, ""),
+        (ModuleNotFoundError("No module named 'rich'", name="rich"), 4, "error: rich is not"),
+        (OSError("the line went dead"), 3, "error: the line went dead; "),
+        (BrokenPipeError(32, "Broken pipe"), 3, "error: standard output: its reader left"),
+        (UnicodeEncodeError("ascii", "a \u00b5", 2, 3, "no"), 3, "'\\xb5'; set PYTHONIOENCODING"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_foreseen_errors_are_one_line_and_the_code_of_their_kind(capsys, error, code, message):
+    assert run_program(raising(error)) == code
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == (1 if message else 0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("odd"),
+        RuntimeError("odd"),
+        ModuleNotFoundError("odd"),
+        ModuleNotFoundError("odd", name="harness.absent"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_unforeseen_error_keeps_its_traceback_and_is_no_verdict(capsys, error):
+    assert run_program(raising(error)) == ExitCode.INCOMPLETE
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert "no verdict on a kernel" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("code", list(ExitCode))
+def test_a_returned_code_is_kept(code):
+    assert run_program(lambda: code) == code
+
+
+def test_what_the_system_refuses_names_the_path(capsys, tmp_path):
+    assert run_program(lambda: len(tmp_path.read_bytes())) == ExitCode.UNFIT  # a folder
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}: Is a directory; ")
+
+
+def test_a_path_of_thousands_of_characters_is_cut(capsys):
+    assert main(["dataset", "verify", "--dataset", "x" * 5000]) == ExitCode.UNFIT
+    err = capsys.readouterr().err
+    assert "File name too long" in err
+    assert err.count("\n") == 1 and len(err) < 400
+
+
+def test_the_command_line_maps_errors_too(capsys, monkeypatch):
+    monkeypatch.setattr(cli.cli, "invoke", lambda context: 1 // 0)
+    assert main(["clean"]) == ExitCode.INCOMPLETE
+    assert "ZeroDivisionError was not foreseen" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["dataset", "--help"]])
+def test_help_ends_well(capsys, arguments):
+    assert main(arguments) == ExitCode.OK
+    assert "Usage: python -m harness" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["dataset", "nonsense"], ["new"]])
+def test_usage_errors_say_how(capsys, arguments):
+    assert main(arguments) == ExitCode.USAGE
+    assert "Usage: python -m harness" in capsys.readouterr().err
+
+
+def test_gpu_tests_alone_without_a_gpu_are_unfit(monkeypatch):
+    config = SimpleNamespace(option=SimpleNamespace(markexpr="gpu"))
+    monkeypatch.setattr(conftest, "_has_cuda", lambda: True)
+    conftest.pytest_configure(config)
+    monkeypatch.setattr(conftest, "_has_cuda", lambda: False)
+    with pytest.raises(pytest.exit.Exception, match="no GPU") as caught:
+        conftest.pytest_configure(config)
+    assert caught.value.returncode == ExitCode.UNFIT
+    config.option.markexpr = "not slow and not gpu"
+    conftest.pytest_configure(config)
+
+
+def test_make_gpu_asks_for_gpu_tests_alone():
+    recipe = (ROOT / "Makefile").read_text().split("\ngpu:")[1].split("\n")[1]
+    assert recipe.split(" -m ")[1:] == ["pytest tests/gpu", "gpu $(PYTEST)"]
+
+
+# Real streams
+
+
+def shell(command, **environment):
+    """Run a bash line in the checkout; {harness} and {pack} are the two programs."""
+    programs = {
+        "harness": f"'{sys.executable}' -m harness",
+        "pack": f"'{sys.executable}' pack.py",
+        "python": f"'{sys.executable}'",
+    }
+    return subprocess.run(
+        ["bash", "-c", "set -o pipefail; " + command.format(**programs)],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_an_environment_without_the_libraries_is_one_line():
+    """-S hides installed packages."""
+    child = shell("{python} -S -m harness --help")
+    assert child.returncode == ExitCode.TOOL_MISSING
+    assert " is not installed; run `make test` once" in child.stderr
+    assert child.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("program", ["{harness} --help", "{pack} --help", "{pack} --hash"])
+def test_a_closed_standard_output_is_refused(program):
+    child = shell(f"{program} >&-")
+    assert child.returncode == ExitCode.UNFIT
+    assert child.stderr.startswith("error: standard output or error is closed")
+    assert child.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("program", ["{harness} --help", "{pack} --help", "{pack} --hash"])
+def test_a_closed_standard_error_is_no_success(program):
+    assert shell(f"{program} 2>&-").returncode == ExitCode.UNFIT
+
+
+@pytest.mark.parametrize("program", ["{harness} --help", "{pack} --hash"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_is_one_line(program, unbuffered):
+    child = shell(f"{program} | true", PYTHONUNBUFFERED=unbuffered)
+    assert child.returncode == ExitCode.UNFIT
+    assert child.stderr == "error: standard output: its reader left before the end\n"
+
+
+def test_a_reader_of_both_streams_that_leaves_is_no_verdict():
+    assert shell("{harness} --help 2>&1 | true").returncode == ExitCode.UNFIT
+
+
+def test_a_full_disk_is_one_line():
+    child = shell("{pack} gdn_decode --hash > /dev/full")
+    assert child.returncode == ExitCode.UNFIT
+    assert "No space left on device" in child.stderr
+    assert child.stderr.count("\n") == 1
+
+
+def test_an_encoding_without_the_letter_is_one_line():
+    body = "import sys; from harness.errors import run_program as run; "
+    body += "sys.exit(run(lambda: print(chr(0xb5)) or 0))"
+    child = shell(f'{{python}} -c "{body}"', PYTHONIOENCODING="ascii")
+    assert child.returncode == ExitCode.UNFIT
+    assert child.stderr.startswith(r"error: standard output: its encoding, ascii, has no '\xb5'")
+    assert child.stderr.count("\n") == 1
+    named = child.stderr.split("set ")[1].strip().split("=")[1]
+    assert shell(f'{{python}} -c "{body}"', PYTHONIOENCODING=named).returncode == 0

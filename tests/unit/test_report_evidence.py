@@ -1,0 +1,283 @@
+"""What a report reads of a checkout, what it leaves out and says so, and the command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from harness.cli import report as command
+from harness.config import load_workspace
+from harness.dataset import content_sha256
+from harness.errors import ExitCode, PackingError, RecordError, UsageError
+from harness.files import write_atomically
+from harness.records import DatasetIdentity, TraceLedger, write_run
+from harness.report import evidence as evidence_module
+from harness.report.evidence import PROMOTIONS, gather, read_promotions
+from harness.report.failed import NO_TRACE, PASSED_LATER, write_failures
+from harness.report.figures import write_figures
+from harness.report.publish import PAGE, compose, render
+from tests.sample_compare import compare_record
+from tests.sample_evidence import evidence
+from tests.sample_records import entry, record, row
+from tests.small_checkout import small_checkout
+
+NOW = {"gdn_decode": "a" * 64}
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """A checkout with real definitions, a few workloads and no records."""
+    return small_checkout(tmp_path / "checkout")
+
+
+def _keep(workspace, one):
+    """A run as its room's latest, without asking whether it is official."""
+    path = write_run(one, workspace.root)
+    latest = workspace.root / "results" / "latest" / one.device / f"{one.room}.json"
+    write_atomically(latest, path.read_text(encoding="utf-8"))
+
+
+def _keep_comparison(workspace, one):
+    from harness.compare.record import write_compare
+
+    write_compare(one, workspace.root)
+
+
+def test_a_bare_checkout_has_no_evidence(workspace):
+    found = gather(workspace, NOW)
+    assert (found.latest, found.runs, found.compared, found.verdicts) == ((), (), {}, ())
+    assert (found.promoted, found.work, found.without_work) == (None, {}, {})
+
+
+def test_records_are_found_where_they_lie(workspace):
+    first, second = record(measured_at="2026-01-01T00:00:00Z"), record()
+    _keep(workspace, first)
+    _keep(workspace, second)
+    _keep_comparison(workspace, compare_record({"flashinfer": 2.0, "fla": 0.9}))
+    found = gather(workspace, NOW)
+    assert found.latest == (second,)
+    assert found.runs == (first, second)
+    (compared,) = found.compared.values()
+    assert (compared.ours.name, [other.b for other in compared.others]) == (
+        "ours",
+        ["flashinfer", "fla"],
+    )
+
+
+def test_peers_are_known_by_what_they_pack_to_now(workspace, monkeypatch):
+    def pack_peer(workspace, room, library):
+        if library == "fla":
+            raise PackingError("peers/moe/fla.py: not Python")
+        return SimpleNamespace(packed=SimpleNamespace(sha256="7" * 64))
+
+    monkeypatch.setattr(evidence_module, "list_peers", lambda _, room: ("flashinfer", "fla"))
+    monkeypatch.setattr(evidence_module, "pack_peer", pack_peer)
+    found = gather(workspace, NOW).packed_peers
+    assert (found["moe", "flashinfer"], found["moe", "fla"]) == ("7" * 64, None)
+    assert {room for room, _ in found} == set(workspace.rooms)
+
+
+def test_rooms_that_config_does_not_name_are_left_out(workspace):
+    _keep(workspace, record(room="gone"))
+    _keep_comparison(workspace, compare_record(room="gone"))
+    found = gather(workspace, NOW)
+    assert (found.latest, found.runs, found.compared) == ((), (), {})
+
+
+def test_a_comparison_without_the_room_is_none_of_it(workspace):
+    values = compare_record(control=False).to_json()
+    values["sides"][0]["kind"] = "revision"
+    _keep_comparison(workspace, type(compare_record()).from_json(values))
+    assert gather(workspace, NOW).compared == {}
+
+
+def test_promotions_are_read_where_there_are_any(tmp_path):
+    assert read_promotions(tmp_path) is None
+    path = tmp_path / PROMOTIONS
+    path.parent.mkdir()
+    path.write_text("")
+    assert read_promotions(tmp_path) == frozenset()
+    lines = [{"room": "moe", "solution_sha256": "a" * 64, "why": "x"}, {"room": "gdn_decode"}]
+    path.write_text(json.dumps(lines[0]) + "\n\n")
+    assert read_promotions(tmp_path) == {("moe", "a" * 64)}
+    for bad in (json.dumps(lines[1]), "[]", "nonsense", "3"):
+        path.write_text(json.dumps(lines[0]) + "\n" + bad + "\n")
+        with pytest.raises(RecordError, match=r"promotions.jsonl:2: expected an object"):
+            read_promotions(tmp_path)
+
+
+def test_work_is_counted_from_the_very_data_that_was_measured(workspace):
+    room = workspace.room("gdn_decode")
+    sha256 = content_sha256(workspace.root, room)
+    _keep(workspace, record(dataset=DatasetIdentity("generated", sha256)))
+    found = gather(workspace, NOW)
+    (work,) = found.work.values()
+    assert len(work) == 2 and all(cost.flops > 0 for cost in work.values())
+    _keep(workspace, record(measured_at="2026-03-01T00:00:00Z"))
+    found = gather(workspace, NOW)
+    assert found.work == {}
+    assert found.without_work == {
+        ("gdn_decode", "d" * 64): "measured on other workload data than this machine holds"
+    }
+
+
+def test_work_that_needs_missing_tensors_says_how_to_make_them(workspace):
+    room = workspace.room("moe")
+    identity = DatasetIdentity("generated", content_sha256(workspace.root, room))
+    _keep(workspace, record(room="moe", definition=room.definition, dataset=identity))
+    (reason,) = gather(workspace, NOW).without_work.values()
+    assert "python -m harness dataset make" in reason
+    assert str(workspace.root.parent) not in reason
+
+
+# --- failures --------------------------------------------------------------------------------
+
+
+def _failures(found):
+    section = write_failures(found)
+    table = section.blocks[0]
+    columns = [column.name for column in table.columns]
+    return section, [dict(zip(columns, values, strict=True)) for values in table.rows]
+
+
+def test_the_last_trace_of_the_recorded_content_counts(workspace):
+    _keep(workspace, record((row("u-0"), row("u-1", None), row("u-2", None), row("u-3", None))))
+    ledger = TraceLedger.of(workspace.root, "nvidia-h200", "gdn_decode")
+    times = [f"2026-02-01T00:00:0{second}+00:00" for second in range(4)]
+    for one in (
+        entry("u-0", "TIMEOUT", ended_at=times[0]),
+        entry("u-0", ended_at=times[1]),
+        entry("u-1", ended_at=times[0]),
+        entry("u-1", "RUNTIME_ERROR", ended_at=times[1], detail="bad launch", log="trace\nlast"),
+        entry("u-1", "COMPILE_ERROR", ended_at=times[2], solution_sha256="b" * 64),
+        entry("u-2", "INFRASTRUCTURE", ended_at=times[3], detail="the GPU is gone"),
+        entry("u-9", "TIMEOUT", ended_at=times[3]),
+    ):
+        ledger.append(one)
+    section, rows = _failures(gather(workspace, NOW))
+    assert [(line["workload"], line["status"], line["detail"]) for line in rows] == [
+        ("u-1", "RUNTIME_ERROR", "bad launch"),
+        ("u-2", "INFRASTRUCTURE", "the GPU is gone"),
+        ("u-3", "RUNTIME_ERROR", NO_TRACE),
+    ]
+    logs = section.blocks[1].blocks
+    assert [log.text for log in logs] == ["trace\nlast", "the GPU is gone"]
+
+
+def test_a_record_and_a_later_trace_may_disagree():
+    traces = (entry("u-0", "TIMEOUT", detail="slow now"), entry("u-1"))
+    found = evidence([record((row("u-0"), row("u-1", None)))], verdicts=traces)
+    _, rows = _failures(found)
+    assert [(line["workload"], line["detail"]) for line in rows] == [
+        ("u-0", "slow now"), ("u-1", PASSED_LATER),
+    ]  # fmt: skip
+
+
+# --- which runs are drawn --------------------------------------------------------------------
+
+
+def _plots(found):
+    (device,) = write_figures(found).blocks
+    figures = {block.name: block for block in device.blocks if hasattr(block, "svg")}
+    notes = device.blocks[-1].items if hasattr(device.blocks[-1], "items") else ()
+    return figures, " ".join(notes)
+
+
+def test_only_runs_that_compare_with_the_latest_make_the_history():
+    latest = record()
+    others = [
+        record(measured_at="2026-01-01T00:00:00Z", timer="events"),
+        record(measured_at="2026-01-02T00:00:00Z", dataset=DatasetIdentity("x", "9" * 64)),
+        record((row("u-0"),), measured_at="2026-01-03T00:00:00Z"),
+        record((row("u-0"), row("u-1", None)), measured_at="2026-01-04T00:00:00Z"),
+        record(measured_at="2026-01-05T00:00:00Z"),
+    ]
+    figures, notes = _plots(evidence([latest], runs=(*others, latest)))
+    assert "4 of 6 runs of gdn_decode are left out" in notes
+    alone, _ = _plots(evidence([latest], runs=(others[-1], latest)))
+    assert figures["history-nvidia-h200"] == alone["history-nvidia-h200"]
+
+
+def test_stars_follow_the_ledger_of_promotions():
+    captions, stars = [], []
+    for promoted in (None, frozenset(), frozenset({("gdn_decode", "a" * 64)})):
+        figures, _ = _plots(evidence([record()], promoted=promoted))
+        captions.append(figures["history-nvidia-h200"].caption)
+        stars.append(figures["history-nvidia-h200"].svg.count("<use"))
+    assert "No stars: results/promotions.jsonl does not exist." in captions[0]
+    assert "A star marks content that was promoted." in captions[1] == captions[2]
+    assert stars[0] == stars[1] == stars[2] - 1
+
+
+def test_sides_without_a_score_have_no_bar():
+    failing = {"fla": (0, "TIMEOUT", "slow")}
+    one = compare_record({"flashinfer": 2.0, "fla": 3.0}, failing=failing)
+    figures, notes = _plots(evidence([], [one]))
+    assert "gdn_decode: flashinfer" in figures["speedup-nvidia-h200"].svg
+    assert "gdn_decode: fla<" not in figures["speedup-nvidia-h200"].svg
+    assert "gdn_decode against fla has no bar" in notes
+    figures, _ = _plots(evidence([], [compare_record({"fla": 3.0}, failing=failing)]))
+    assert "speedup-nvidia-h200" not in figures
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(workspace, monkeypatch):
+    _keep(workspace, record())
+    monkeypatch.setattr(command, "load_workspace", lambda: load_workspace(workspace.root))
+    monkeypatch.setattr(command, "packed_hashes", lambda workspace, rooms: NOW)
+    return workspace.root
+
+
+def _run(*arguments):
+    return command.report.main(list(arguments), standalone_mode=False)
+
+
+def test_the_report_is_written_where_asked(checkout, tmp_path, capsys):
+    assert _run("--write") == ExitCode.OK
+    assert str(checkout / "results" / "report" / PAGE) in capsys.readouterr().out
+    assert _run("--write", str(tmp_path / "elsewhere")) == ExitCode.OK
+    written = [
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+        for folder in (checkout / "results" / "report", tmp_path / "elsewhere")
+    ]
+    assert written[0] == written[1] and len(written[0]) > 10
+
+
+@pytest.mark.parametrize(
+    "others", [["moe"], ["--device", "x"], ["--workloads"], ["--readme"], ["--check"]]
+)
+def test_a_report_holds_all_or_nothing(checkout, others, tmp_path):
+    with pytest.raises(UsageError, match="nothing else"):
+        _run("--write", str(tmp_path / "x"), *others)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["moe"], ["--check"]])
+def test_tables_load_neither_plots_nor_pages(arguments):
+    script = (
+        "import sys\n"
+        "from harness.cli import main\n"
+        f"main(['report', *{arguments!r}])\n"
+        "heavy = {'matplotlib', 'jinja2', 'scipy', 'torch'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
+    )
+    root = load_workspace().root
+    child = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    assert child.stdout
+
+
+@pytest.mark.slow
+def test_this_checkouts_report_is_of_reasonable_size():
+    workspace = load_workspace()
+    found = gather(workspace, {})
+    page = render(compose(found))[PAGE]
+    assert len(page.encode()) < 1 << 20  # what may be committed
+    assert page.count("<table") > 2 * len(workspace.rooms)
