@@ -17,6 +17,7 @@ from harness.errors import DatasetError, EnvironmentUnfit, ExitCode
 from harness.records import HASH_CHARACTERS, RunRecord, latest
 from harness.report import NOT_MEASURED
 from harness.report.document import Column, Kind, Table, Value, axes_label, content_label
+from harness.report.head import TO_MEASURE
 from harness.report.tables import to_markdown
 from harness.roofline import CEILINGS, Floor, Work, count_work, find_floor, read_data
 
@@ -55,12 +56,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class RoomCosts:
-    """A room's workloads in official order. content: what `ours` was measured on, else why there
-    is none."""
+    """A room's workloads in official order. content: the label of what `ours` was measured on;
+    None where there is no `ours`, and then `reason` says why."""
 
     room: str
     costs: tuple[Cost, ...]
-    content: str
+    content: str | None
+    reason: str | None
 
 
 @click.command()
@@ -103,10 +105,12 @@ def count_costs(
     root = dataset.locate(workspace)
     record = latest(workspace.root, device, room.name)
     ours_us: dict[str, float | None] = {}
-    content = NOT_MEASURED
-    if record is not None and record.dataset.sha256 != dataset.content_sha256(root, room):
-        content = "measured on other workload data"
-    elif record is not None:
+    content = reason = None
+    if record is None:
+        reason = f"{NOT_MEASURED} on {device}; run {TO_MEASURE.format(room=room.name)} there"
+    elif record.dataset.sha256 != dataset.content_sha256(root, room):
+        reason = f"measured on other workload data than {root} holds"
+    else:
         ours_us = {row.uuid: row.latency_us for row in record.workloads}
         content = _content(workspace, record)
     costs = []
@@ -122,7 +126,7 @@ def count_costs(
                 published=published.get(row.uuid, Published(None, None)),
             )
         )
-    return RoomCosts(room.name, tuple(costs), content)
+    return RoomCosts(room.name, tuple(costs), content, reason)
 
 
 def _content(workspace: Workspace, record: RunRecord) -> str:
@@ -144,7 +148,9 @@ def render_rooms(rooms: Sequence[RoomCosts], device: str) -> str:
         )
         for one in rooms
     ]
-    return f"{_heading(device)}\n\n{to_markdown(Table('', '', _ROOM_COLUMNS, tuple(rows)))}"
+    parts = [_heading(device), to_markdown(Table("", "", _ROOM_COLUMNS, tuple(rows)))]
+    notes = [f"* {one.room}: {one.reason}" for one in rooms if one.reason]
+    return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])])
 
 
 def render_workloads(rooms: Sequence[RoomCosts], device: str) -> str:
@@ -163,7 +169,7 @@ def render_workloads(rooms: Sequence[RoomCosts], device: str) -> str:
             for cost in one.costs
         ]
         table = to_markdown(Table("", "", _WORKLOAD_COLUMNS, tuple(rows)))
-        parts.append(f"{one.room}, ours {one.content}\n\n{table}")
+        parts.append(f"{one.room}, ours: {one.reason or one.content}\n\n{table}")
     return "\n\n".join(parts)
 
 

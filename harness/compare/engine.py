@@ -98,7 +98,7 @@ def run_compare(
     plans = make_compare_plans(workspace, request, facts)
     require_writable(build_cache(), workspace.root / "traces")
     for plan in plans:
-        if plan.can_run and dataset.is_checkout(plan.base.dataset_root):
+        if plan.can_run:
             dataset.ensure_blobs(plan.base.dataset_root, plan.base.room, list(plan.base.rows))
     progress.note(f"device: {facts.name} ({facts.slug}), timer {plans[0].base.settings.timer}")
     with _alone_on(facts):

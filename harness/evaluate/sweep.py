@@ -95,8 +95,7 @@ def run_sweep(
     require_writable(build_cache(), workspace.root / "traces")
     for plan in plans:
         _refuse_unrecordable(plan, request, facts)
-        if dataset.is_checkout(plan.dataset_root):
-            dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
+        dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
     progress.note(f"device: {facts.name} ({facts.slug}), timer {plans[0].settings.timer}")
     results = []
     if facts.uuid is None:
