@@ -18,9 +18,12 @@ from harness.compare.scores import definition_score, geometric_mean, ratio_of_me
 from harness.compare.statistics import (
     DEFAULT_MARGIN,
     FAST,
+    NO_SPREAD,
     SLOW,
     WORDS,
     Interval,
+    ProcessSpread,
+    process_spread,
     ratio_intervals,
     score_interval,
     word,
@@ -60,19 +63,15 @@ class RegimeComparison:
 class ControlComparison:
     """The first side against itself in another process: what two equal things differ by here.
 
-    compared: workloads with a ratio. different: how many of them were called FAST or SLOW.
+    compared: workloads with a ratio. spread: what the processes differ by, which every interval of
+    the comparison includes. different: how many workloads would be called FAST or SLOW without it.
     """
 
     side: str
     compared: int
     different: int
-    words: Mapping[str, int]
     geometric_mean: float | None
-
-    @property
-    def share(self) -> float | None:
-        """Share of workloads called different; None where none was compared."""
-        return self.different / self.compared if self.compared else None
+    spread: ProcessSpread
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,11 @@ def analyse(record: CompareRecord, a: str, b: str, margin: float = DEFAULT_MARGI
     side_a, side_b = _side(record, a), _side(record, b)
     if a == b:
         raise UsageError(f"compare: expected two sides, got {a} twice")
-    rows = _compare_rows(record, side_a, side_b, margin)
+    control = _control(record, margin)
+    spread = NO_SPREAD if control is None or CONTROL in (a, b) else control.spread
+    rows = _compare_rows(record, side_a, side_b, margin, spread)
     a_us, b_us = [row.a_us for row in rows], [row.b_us for row in rows]
-    score, score_reason = _score(record, rows, side_a, side_b)
+    score, score_reason = _score(record, rows, side_a, side_b, spread)
     ratios = [row.b_us / row.a_us for row in rows if row.a_us is not None and row.b_us is not None]
     wins = sum(ratio >= 1 + margin for ratio in ratios)
     losses = sum(ratio <= 1 / (1 + margin) for ratio in ratios)
@@ -131,7 +132,7 @@ def analyse(record: CompareRecord, a: str, b: str, margin: float = DEFAULT_MARGI
         losses=losses,
         words=_count_words(rows),
         regimes=_compare_regimes(rows),
-        control=_control(record, margin),
+        control=control,
     )
 
 
@@ -144,7 +145,7 @@ def _side(record: CompareRecord, name: str) -> Side:
 
 
 def _compare_rows(
-    record: CompareRecord, a: Side, b: Side, margin: float
+    record: CompareRecord, a: Side, b: Side, margin: float, spread: ProcessSpread = NO_SPREAD
 ) -> tuple[RowComparison, ...]:
     """Every workload of the record, in its order. Workloads with as many rounds go together."""
     rounds = {row.uuid: _common_rounds(row, a.name, b.name) for row in record.workloads}
@@ -155,7 +156,9 @@ def _compare_rows(
     intervals: dict[str, Interval] = {}
     for uuids in by_length.values():
         found = ratio_intervals(
-            [rounds[uuid][0] for uuid in uuids], [rounds[uuid][1] for uuid in uuids]
+            [rounds[uuid][0] for uuid in uuids],
+            [rounds[uuid][1] for uuid in uuids],
+            spread=spread,
         )
         intervals |= zip(uuids, found, strict=True)
     rows = []
@@ -196,7 +199,11 @@ def _reason(row: CompareRow, side: Side) -> str | None:
 
 
 def _score(
-    record: CompareRecord, rows: Sequence[RowComparison], a: Side, b: Side
+    record: CompareRecord,
+    rows: Sequence[RowComparison],
+    a: Side,
+    b: Side,
+    spread: ProcessSpread,
 ) -> tuple[Interval | None, str | None]:
     """S_d of `a` with `b` as the baseline, and why it is 0 or undefined."""
     value = definition_score([row.b_us for row in rows], [row.a_us for row in rows])
@@ -208,7 +215,8 @@ def _score(
             zero = None if value is None else Interval(0.0, 0.0, 0.0, 0.0)
             return zero, f"{counted}; the first: {reason}"
     rounds = [_common_rounds(row, a.name, b.name) for row in record.workloads]
-    return score_interval([a_us for a_us, _ in rounds], [b_us for _, b_us in rounds]), None
+    a_us, b_us = zip(*rounds, strict=True)
+    return score_interval(a_us, b_us, spread=spread), None
 
 
 def _count_words(rows: Sequence[RowComparison]) -> dict[str, int]:
@@ -237,4 +245,15 @@ def _control(record: CompareRecord, margin: float) -> ControlComparison | None:
     words = _count_words(rows)
     ratios = [row.interval.value for row in rows if row.interval]
     mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
-    return ControlComparison(first.name, len(ratios), words[FAST] + words[SLOW], words, mean)
+    spread = _spread([_common_rounds(row, first.name, CONTROL) for row in record.workloads])
+    return ControlComparison(first.name, len(ratios), words[FAST] + words[SLOW], mean, spread)
+
+
+def _spread(rounds: Sequence[tuple[Sequence[float], Sequence[float]]]) -> ProcessSpread:
+    """From the workloads with the most common number of rounds; the others are too slow to vary."""
+    measured = [pair for pair in rounds if pair[0] and pair[1]]
+    if not measured:
+        return NO_SPREAD
+    length = Counter(len(first) for first, _ in measured).most_common(1)[0][0]
+    first_us, again_us = zip(*(pair for pair in measured if len(pair[0]) == length), strict=True)
+    return process_spread(first_us, again_us)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -92,12 +93,13 @@ def _table_row(comparison: Comparison) -> tuple[str, ...]:
 
 def _describe_control(comparison: Comparison) -> str:
     control = comparison.control
-    if control is None or control.share is None:
+    if control is None or not control.compared:
         return "control: not measured"
     return (
-        f"control: {control.side} again, in a process of its own, called different in "
-        f"{control.different} of {control.compared} workloads; geometric mean "
-        f"{format_digits(control.geometric_mean, DIGITS)}"
+        f"control: two processes of {control.side} differ by "
+        f"{100 * math.sqrt(control.spread.variance):.2g} % a workload beyond their rounds' noise "
+        f"({control.different} of {control.compared} would be called different), geometric mean "
+        f"{format_digits(control.geometric_mean, DIGITS)}; every interval includes it"
     )
 
 

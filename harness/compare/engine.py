@@ -61,7 +61,7 @@ from harness.roofline import floor_us, read_data
 from harness.timing import require_timer
 
 SETTLE_S, SETTLE_POLL_S = 3.0, 0.2
-CONTROL_SHARE = 0.1  # of workloads that may differ between two processes of one solution
+STRANGERS = "another process computed on the GPU; run again without --resume when it is idle"
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _run_room(
     comparisons = tuple(
         analyse(record, a, one.side.name, plan.request.margin) for one in plan.sides[1:]
     )
-    distrust = _distrust(comparisons[0], _has_strangers(plan.facts))
+    distrust = STRANGERS if _has_strangers(plan.facts) else None
     if distrust is not None:
         comparisons = tuple(_withhold(comparison) for comparison in comparisons)
     for line in describe_room(comparisons):
@@ -286,20 +286,6 @@ def _with_state(side: Side, entries: Sequence[CompareEntry]) -> Side:
 def _floor_us(plan: ComparePlan, row: WorkloadRow) -> float | None:
     data = read_data(plan.room, row.inputs, plan.base.dataset_root)
     return floor_us(plan.room, row.axes, data, plan.facts.slug)
-
-
-def _distrust(comparison: Comparison, were_others: bool) -> str | None:
-    """Why no difference of this room can be believed, or None."""
-    if were_others:
-        return "another process computed on the GPU; run again without --resume when it is idle"
-    control = comparison.control
-    if control is None or control.share is None or control.share <= CONTROL_SHARE:
-        return None
-    return (
-        f"two processes of {control.side} differed in {control.different} of {control.compared} "
-        f"workloads, expected at most {CONTROL_SHARE:.0%}; look for other users and throttling, "
-        "then run again without --resume"
-    )
 
 
 def _withhold(comparison: Comparison) -> Comparison:

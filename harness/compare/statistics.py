@@ -30,10 +30,12 @@ with n - 1 degrees of freedom the number of errors. Sides alike and sides 3 % ap
     1 µs       14       100 %            3.0 %        0                     12 %
 
 14 rounds are the fewest that find a gain of 3 % in 95 of 100 workloads at the upper end of that
-noise; their number is even, so that each side goes first as often. What no interval here sees is
-how two processes of one solution differ, by where their memory lies for instance: at a standard
-deviation of 0.3 % the words are wrong for 0.2 % of the workloads, at 0.5 % for 2.6 %. The margin
-allows for it, and the control measures it.
+noise; their number is even, so that each side goes first as often.
+
+Rounds do not show how two processes of one solution differ, by where their memory lies or by what
+else their host does: on an H200 by 1.6 % (gdn_decode), 4 % (moe) and 16 % (two short launches with
+a gap that the host leaves between them). The control measures it on every workload, and
+ProcessSpread carries it into every interval: an effect must exceed what two equal processes show.
 """
 
 from __future__ import annotations
@@ -80,6 +82,39 @@ class Interval:
     mde: float
 
 
+@dataclass(frozen=True)
+class ProcessSpread:
+    """How the log ratio of two processes of one solution varies beyond what their rounds explain.
+
+    variance: of one workload. common: of all workloads together, the square of the mean log ratio.
+    freedom: on how many workloads this rests.
+    """
+
+    variance: float = 0.0
+    common: float = 0.0
+    freedom: int = 1
+
+
+NO_SPREAD = ProcessSpread()
+
+
+def process_spread(
+    first_us: ArrayLike, again_us: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
+) -> ProcessSpread:
+    """From the rounds of one solution in two processes; shapes and errors as for ratio_intervals.
+
+    Moments about 0: two equal solutions have the ratio 1.
+    """
+    first, again = _matrices(first_us, again_us)
+    if not len(first):
+        return NO_SPREAD
+    logs = np.log(again) - np.log(first)
+    values = _middle_mean(logs)
+    errors = _standard_errors((logs,), _middle_mean, resamples, seed)
+    excess = float(np.mean(values**2) - np.mean(errors**2))
+    return ProcessSpread(max(0.0, excess), float(values.mean()) ** 2, len(values))
+
+
 def word(interval: Interval, margin: float = DEFAULT_MARGIN) -> str:
     """What an interval says about A against B.
 
@@ -104,10 +139,12 @@ def ratio_intervals(
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    spread: ProcessSpread = NO_SPREAD,
 ) -> list[Interval]:
     """The ratio B / A of each workload, from rounds in which both sides were measured.
 
-    a_us, b_us: [workloads, rounds] in µs; column n of both is one round. Raises UsageError for
+    a_us, b_us: [workloads, rounds] in µs; column n of both is one round. spread: what two equal
+    processes differ by, as the control showed. Raises UsageError for
     other shapes, fewer than 3 rounds, or a latency that is not above 0.
     """
     a, b = _matrices(a_us, b_us)
@@ -116,12 +153,15 @@ def ratio_intervals(
     logs = np.log(b) - np.log(a)
     errors = _standard_errors((logs,), _middle_mean, resamples, seed)
     rounding = _rounding_us(a) / np.median(a, axis=1) + _rounding_us(b) / np.median(b, axis=1)
-    to_bounds, to_mde = _quantiles(logs.shape[1] - 1, confidence)
-    values = _middle_mean(logs)
-    half = errors * to_bounds + rounding
+    variances = errors**2 + spread.variance
+    parts = errors**4 / (logs.shape[1] - 1) + spread.variance**2 / spread.freedom
+    freedom = np.where(parts > 0, variances**2 / np.where(parts > 0, parts, 1), logs.shape[1] - 1)
+    to_bounds, to_mde = _quantiles(freedom, confidence)
+    values, total = _middle_mean(logs), np.sqrt(variances)
+    half, detectable = total * to_bounds + rounding, total * to_mde + rounding
     return [
         Interval(math.exp(value), math.exp(value - width), math.exp(value + width), math.expm1(mde))
-        for value, width, mde in zip(values, half, errors * to_mde + rounding, strict=True)
+        for value, width, mde in zip(values, half, detectable, strict=True)
     ]
 
 
@@ -132,11 +172,12 @@ def score_interval(
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    spread: ProcessSpread = NO_SPREAD,
 ) -> Interval:
     """Mean over the workloads of the ratio of medians B / A: S_d with B as the baseline.
 
     a_us, b_us: the rounds of each workload in µs, paired; workloads may differ in their number.
-    Rounds are resampled for each workload apart. Raises UsageError as ratio_intervals does, and
+    Rounds are resampled for each workload apart; spread as for ratio_intervals. Raises UsageError as ratio_intervals does, and
     where there is no workload.
     """
     if len(a_us) != len(b_us) or not len(a_us):
@@ -153,13 +194,18 @@ def score_interval(
         ratios[members] = b_median / a_median
         variances[members] = _standard_errors((a, b), _ratio_of_medians, resamples, seed) ** 2
         rounding[members] = ratios[members] * (TIMER_STEP_US / 2) * (1 / a_median + 1 / b_median)
-    value, error = float(ratios.mean()), math.sqrt(variances.sum()) / len(ratios)
-    spread = float((variances**2 / (rounds - 1)).sum())
-    freedom = float(variances.sum()) ** 2 / spread if spread else float(rounds.min()) - 1
-    to_bounds, to_mde = _quantiles(freedom, confidence)
-    mean_rounding = float(rounding.mean())
-    half = error * to_bounds + mean_rounding
-    mde = (error * to_mde + mean_rounding) / value
+    value = float(ratios.mean())
+    of_rounds = float(variances.sum()) / len(ratios) ** 2
+    of_processes = spread.variance * float((ratios**2).mean()) / len(ratios)
+    of_processes += spread.common * value**2
+    parts = float((variances**2 / (rounds - 1)).sum()) / len(ratios) ** 4
+    parts += of_processes**2 / spread.freedom
+    total = of_rounds + of_processes
+    freedom = np.array([total**2 / parts if parts > 0 else float(rounds.min()) - 1])
+    (to_bounds,), (to_mde,) = _quantiles(freedom, confidence)
+    mean_rounding, error = float(rounding.mean()), math.sqrt(total)
+    half = error * float(to_bounds) + mean_rounding
+    mde = (error * float(to_mde) + mean_rounding) / value
     return Interval(value, max(0.0, value - half), value + half, mde)
 
 
@@ -205,14 +251,14 @@ def _standard_errors(
     return errors
 
 
-def _quantiles(freedom: float, confidence: float) -> tuple[float, float]:
+def _quantiles(freedom: Array, confidence: float) -> tuple[Array, Array]:
     """How many standard errors an interval reaches to each side, and how many are detected."""
     from scipy.stats import t
 
     if not 0.5 <= confidence < 1:
         raise UsageError(f"confidence: expected from 0.5 to below 1, got {confidence}")
-    to_bounds = float(t.ppf((1 + confidence) / 2, freedom))
-    return to_bounds, to_bounds + float(t.ppf(POWER, freedom))
+    to_bounds: Array = t.ppf((1 + confidence) / 2, freedom)
+    return to_bounds, to_bounds + t.ppf(POWER, freedom)
 
 
 def _rounding_us(rounds_us: Array) -> Array:

@@ -19,7 +19,7 @@ def run(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state):
             "FlashInfer's gated delta rule decode is written in CuTe DSL, and nvidia-cutlass-dsl "
             "is not installed or does not import"
         )
-    new_state.copy_(state)
+    new_state.zero_() if state is None else new_state.copy_(state)
     flashinfer.gdn_decode.gated_delta_rule_decode_pretranspose(
         q, k, v, new_state, A_log, a, dt_bias, b, scale or None, output, use_qk_l2norm=False
     )

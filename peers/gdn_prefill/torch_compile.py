@@ -46,5 +46,7 @@ def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_sta
         new_state.copy_(state)
     bounds = cu_seqlens.tolist()
     for current, begin, end in zip(new_state.unbind(0), bounds, bounds[1:], strict=False):
+        if end <= begin:
+            current.zero_()
         for query, key, value, g, beta, out in tokens[begin:end]:
             step(current, query, key, value, g, beta, scale, out)

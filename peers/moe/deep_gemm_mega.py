@@ -63,17 +63,18 @@ class Mega:
             self.key = tuple(zip(map(weakref.ref, weights), versions, strict=True))
             self.capacity = 0
         if num_tokens > self.capacity:
-            self.allocate(num_tokens, *weights[0].shape[:2], weights[0].shape[2])
+            self.allocate(num_tokens, weights[0])
 
-    def allocate(self, num_tokens, num_experts, width, hidden_size):
+    def allocate(self, num_tokens, w13):
         native = deep_gemm._C
+        num_experts, width, hidden_size = w13.shape
         alignment = native.get_token_alignment_for_mega_moe()
         self.capacity = -(-num_tokens // alignment) * alignment
         size, slices = native.get_symm_buffer_size_for_sm90_mega_moe(
             1, num_experts, self.capacity, TOP_K, hidden_size, width // 2, True, "swiglu"
         )
         self.buffer = None
-        self.buffer = torch.zeros(size, dtype=torch.int8, device="cuda")
+        self.buffer = torch.zeros(size, dtype=torch.int8, device=w13.device)
         views = list(slices(self.buffer))
         convert = deep_gemm._from_dlpack_if_needed
         self.codes = convert(views[0], torch.float8_e4m3fn)
