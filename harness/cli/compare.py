@@ -75,7 +75,7 @@ def compare(
     processes, to show what two equal things differ by.
 
     Exit code 1: A fails a workload or is SLOW against B in one; 4: no library of B is installed
-    as pinned; 6: the machine failed, or two processes of A differed too often.
+    as pinned; 6: the machine failed, or somebody else used the GPU.
     """
     request = CompareRequest(
         a=a,

@@ -177,8 +177,8 @@ def score_interval(
     """Mean over the workloads of the ratio of medians B / A: S_d with B as the baseline.
 
     a_us, b_us: the rounds of each workload in µs, paired; workloads may differ in their number.
-    Rounds are resampled for each workload apart; spread as for ratio_intervals. Raises UsageError as ratio_intervals does, and
-    where there is no workload.
+    Rounds are resampled for each workload apart. spread: as for ratio_intervals. Raises UsageError
+    as that does, and where there is no workload.
     """
     if len(a_us) != len(b_us) or not len(a_us):
         raise UsageError(

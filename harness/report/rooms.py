@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
@@ -142,8 +143,10 @@ def _control_text(compared: Compared) -> str:
     if control is None:
         return "Control: not measured."
     return (
-        f"Control: {control.side} against itself in another process, "
-        f"{control.different} of {control.compared} workloads called FAST or SLOW."
+        f"Control: two processes of {control.side} differ by "
+        f"{100 * math.sqrt(control.spread.variance):.2g} % a workload beyond their rounds' noise; "
+        f"without that, which every interval includes, {control.different} of "
+        f"{control.compared} workloads would be called FAST or SLOW."
     )
 
 

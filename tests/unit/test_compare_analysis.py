@@ -10,7 +10,15 @@ import pytest
 
 from harness.compare.analysis import analyse
 from harness.compare.record import CompareRecord
-from harness.compare.statistics import FAST, SAME, SLOW, UNSURE, ratio_intervals, score_interval
+from harness.compare.statistics import (
+    FAST,
+    NO_SPREAD,
+    SAME,
+    SLOW,
+    UNSURE,
+    ratio_intervals,
+    score_interval,
+)
 from harness.errors import UsageError
 from tests.sample_compare import compare_record, compare_values
 
@@ -47,7 +55,7 @@ def test_ratios_and_words_turn_round_with_the_sides():
 
 
 def test_score_and_averages_are_of_the_medians():
-    record = compare_record({"fla": 1.5})
+    record = compare_record({"fla": 1.5}, control=False)
     found = analyse(record, "ours", "fla")
     ours_us, fla_us = _latencies(record, "ours"), _latencies(record, "fla")
     ratios = [b / a for a, b in zip(ours_us, fla_us, strict=True)]
@@ -118,7 +126,7 @@ def test_a_workload_that_one_side_never_ran_is_no_comparison():
 
 
 def test_a_slow_side_with_fewer_rounds_is_paired_round_by_round():
-    values = compare_values({"fla": 2.0}, rounds=8)
+    values = compare_values({"fla": 2.0}, rounds=8, control=False)
     ours, fla = ([2.0, 4.0, 8.0, 9.0, 9.0, 9.0, 9.0, 9.0], [4.0, 8.0, 16.0])
     values["workloads"][1]["sides"]["ours"]["rounds_us"] = ours
     values["workloads"][1]["sides"]["fla"]["rounds_us"] = fla
@@ -153,7 +161,7 @@ def test_the_control_shows_what_two_equal_things_differ_by():
     record = compare_record({"fla": 2.0}, axes=FOUR)
     control = analyse(record, "ours", "fla").control
     assert (control.side, control.compared, control.different) == ("ours", 4, 0)
-    assert control.share == 0.0
+    assert math.sqrt(control.spread.variance) < 0.005
     assert control.geometric_mean == pytest.approx(1.0, abs=0.01)
     assert analyse(record, "fla", "ours").control == control  # the first side, whoever is asked
 
@@ -165,9 +173,28 @@ def test_a_control_that_differs_is_counted():
             1.2 * us for us in row["sides"]["ours"]["rounds_us"]
         ]
     control = analyse(CompareRecord.from_json(values), "ours", "fla").control
-    assert (control.compared, control.different, control.share) == (4, 2, 0.5)
-    assert control.words[FAST] == 2
+    assert (control.compared, control.different) == (4, 2)
+    assert math.sqrt(control.spread.variance) == pytest.approx(
+        math.log(1.2) / math.sqrt(2), rel=0.05
+    )
     assert control.geometric_mean == pytest.approx(math.sqrt(1.2), rel=0.01)
+
+
+def test_what_two_processes_differ_by_widens_every_interval_and_the_score():
+    values = compare_values({"fla": 1.1}, axes=FOUR)
+    alone = analyse(CompareRecord.from_json(values), "ours", "fla")
+    assert alone.words[FAST] == 4
+    for row, factor in zip(values["workloads"], (0.8, 1.2, 1.3, 0.9), strict=True):
+        row["sides"]["control"]["rounds_us"] = [
+            factor * us for us in row["sides"]["ours"]["rounds_us"]
+        ]
+    found = analyse(CompareRecord.from_json(values), "ours", "fla")
+    assert found.words[UNSURE] == 4
+    for row, calm in zip(found.rows, alone.rows, strict=True):
+        assert row.interval.value == calm.interval.value
+        assert row.interval.low < 0.9 and row.interval.high > 1.3
+    assert found.score.low < alone.score.low and found.score.high > alone.score.high
+    assert analyse(CompareRecord.from_json(values), "ours", "control").words[FAST] == 2
 
 
 def test_no_control_and_one_that_never_passed_are_told_apart():
@@ -178,7 +205,7 @@ def test_no_control_and_one_that_never_passed_are_told_apart():
         row["sides"]["control"] = {"status": "TIMEOUT", "detail": "", "rounds_us": []}
     values["sides"][1] |= {"state": "failed", "reason": "hung"}
     control = analyse(CompareRecord.from_json(values), "ours", "fla").control
-    assert (control.compared, control.share, control.geometric_mean) == (0, None, None)
+    assert (control.compared, control.spread, control.geometric_mean) == (0, NO_SPREAD, None)
 
 
 def test_every_workload_has_a_word_or_a_reason():

@@ -17,11 +17,14 @@ from harness.compare.statistics import (
     CONFIDENCE,
     DEFAULT_ROUNDS,
     FAST,
+    NO_SPREAD,
     SAME,
     SLOW,
     TIMER_STEP_US,
     UNSURE,
     Interval,
+    ProcessSpread,
+    process_spread,
     ratio_intervals,
     score_interval,
     word,
@@ -92,6 +95,59 @@ def test_a_gain_of_three_percent_is_found_with_the_default_rounds(a_us):
     assert gain[SLOW] == gain[SAME] == 0
     loss = shares(ratio_intervals(*simulate(1000, a_us=a_us, ratio=1 / 1.03, seed=2)))
     assert loss[SLOW] >= 0.95
+
+
+def three_processes(workloads: int, ratio: float, seed: int) -> list[np.ndarray]:
+    """Rounds of a side, of a second process of it, and of another side; each process differs from
+    its like by 1.5 % a workload and by 0.3 % in all of them."""
+    rng = np.random.default_rng(seed)
+    first, again = simulate(workloads, seed=seed)
+    _, other = simulate(workloads, ratio=ratio, seed=seed + 1000)
+    luck = 0.003 * rng.standard_normal((3, 1)) + 0.015 * rng.standard_normal((3, workloads))
+    return [us * np.exp(own)[:, None] for us, own in zip((first, again, other), luck, strict=True)]
+
+
+def test_what_two_processes_of_one_solution_differ_by_is_no_difference():
+    trusting, told, held, scores_held = 0.0, 0.0, 0.0, 0.0
+    trials, ratio = 100, 1.0
+    for seed in range(trials):
+        first, again, other = three_processes(50, ratio, seed)
+        spread = process_spread(first, again, resamples=300)
+        without = shares(ratio_intervals(first, other, resamples=300))
+        intervals = ratio_intervals(first, other, spread=spread, resamples=300)
+        trusting += (without[FAST] + without[SLOW]) / trials
+        told += (shares(intervals)[FAST] + shares(intervals)[SLOW]) / trials
+        held += coverage(intervals, ratio) / trials
+        score = score_interval(first, other, spread=spread, resamples=300)
+        scores_held += coverage([score], ratio) / trials
+    assert trusting > 0.2  # why the control is there
+    assert told <= 0.05
+    assert held >= 0.93
+    assert scores_held >= 0.9
+
+
+def test_a_gain_beyond_what_two_processes_differ_by_is_found():
+    first, again, other = three_processes(50, 1.1, seed=5)
+    found = shares(ratio_intervals(first, other, spread=process_spread(first, again)))
+    assert found[FAST] >= 0.9
+
+
+def test_a_control_that_rests_on_few_workloads_makes_wide_intervals():
+    first, again, other = three_processes(50, 1.1, seed=6)
+    sure = ratio_intervals(first, other, spread=process_spread(first, again))
+    few = process_spread(first[:2], again[:2])
+    assert few.freedom == 2
+    unsure = ratio_intervals(first, other, spread=ProcessSpread(0.03**2, 0.0, few.freedom))
+    as_sure = ratio_intervals(first, other, spread=ProcessSpread(0.03**2, 0.0, 50))
+    assert unsure[0].high > as_sure[0].high
+    assert sure[0].value == unsure[0].value
+
+
+def test_no_spread_is_no_spread():
+    first, again = simulate(20)
+    assert process_spread(np.empty((0, 3)), np.empty((0, 3))) == NO_SPREAD
+    plain = ratio_intervals(first, again)
+    assert ratio_intervals(first, again, spread=NO_SPREAD) == plain
 
 
 @pytest.mark.parametrize("rounds", [3, 5, 8, DEFAULT_ROUNDS])

@@ -229,3 +229,28 @@ def test_pins_that_are_none(checkout, old, new, words):
     with pytest.raises(ConfigError) as caught:
         load_workspace(checkout.root)
     assert words in str(caught.value)
+
+
+IMPORTED = {
+    "flashinfer": "flashinfer",
+    "fla": "fla",
+    "flash_mla": "flash_mla",
+    "deep_gemm": "deep_gemm",
+    "deep_gemm_mega": "deep_gemm",
+}
+
+
+@pytest.mark.parametrize(
+    ("room", "library"), [(room, library) for room, library in OURS if library in IMPORTED]
+)
+def test_a_library_that_is_absent_is_named(room, library, monkeypatch):
+    from flashinfer_bench.compile import BuilderRegistry, BuildError
+    from flashinfer_bench.data import Definition, Solution
+
+    monkeypatch.setitem(sys.modules, IMPORTED[library], None)
+    entry = WORKSPACE.room(room)
+    path = WORKSPACE.root / "definitions" / entry.op_type / f"{entry.definition}.json"
+    solution = Solution.model_validate_json(pack_peer(WORKSPACE, room, library).packed.text)
+    registry = BuilderRegistry.get_instance()
+    with pytest.raises(BuildError, match=rf"(import of|No module named).*{IMPORTED[library]}\b"):
+        registry.build(Definition.model_validate_json(path.read_text()), solution)

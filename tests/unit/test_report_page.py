@@ -185,7 +185,7 @@ def test_numbers_of_a_comparison_are_the_analysis():
     assert [line["fla word"] for line in workloads] == ["SLOW"] * 3
     assert workloads[1]["flashinfer µs"] == pytest.approx(12.0, rel=0.01)
     assert workloads[1]["floor µs"] == 2.0
-    assert "ours against itself in another process, 0 of 3" in _page(files).text
+    assert "0 of 3 workloads would be called FAST or SLOW" in _page(files).text
     assert {line["range"] for line in _table(files, "regimes-gdn_decode-nvidia-h200")} == {
         "1", "4", "16",
     }  # fmt: skip
