@@ -58,11 +58,15 @@ class Room:
 
 @dataclass(frozen=True)
 class Peer:
-    """A library that a user would pick instead: its distribution and the version compared with."""
+    """A library that a user would pick instead: its distribution and the version compared with.
+
+    requires: the exact release of each other distribution that makes its kernels what they are.
+    """
 
     name: str
     package: str
     version: str
+    requires: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -205,19 +209,22 @@ def _read_room(name: str, table: _Table) -> Room:
 
 
 def _read_peer(name: str, table: _Table) -> Peer:
-    peer = Peer(name, table.take("package", str), table.take("version", str))
+    others = table.table("requires", {})
+    requires = {package: others.take(package, str) for package in others.values}
+    peer = Peer(name, table.take("package", str), table.take("version", str), requires)
     table.done()
     if not _LIBRARY.match(name):
         raise ConfigError(
             f"{table.path}: [{table.label}] expected a library's short name of a-z, 0-9 and _, "
             f"which is a file of peers/<room>/; got {name!r}"
         )
-    for key, value, pattern in (
-        ("package", peer.package, _PACKAGE),
-        ("version", peer.version, _VERSION),
-    ):
+    packages = [("package", peer.package), *(("requires", package) for package in requires)]
+    versions = [("version", peer.version)]
+    versions += [(f"requires.{package}", release) for package, release in requires.items()]
+    checks = [(*pair, _PACKAGE, "a distribution's name") for pair in packages]
+    checks += [(*pair, _VERSION, "one exact release") for pair in versions]
+    for key, value, pattern, expected in checks:
         if not pattern.match(value):
-            expected = "one exact release" if key == "version" else "a distribution's name"
             raise ConfigError(
                 f"{table.path}: [{table.label}] {key}: expected {expected}, got {value!r}"
             )

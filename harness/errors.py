@@ -158,6 +158,11 @@ def _explain(error: BaseException) -> tuple[str | None, ExitCode]:
             f"error: {error.name} is not installed; run `make test` once and use "
             ".venv/bin/python, or install the dependencies of pyproject.toml"
         ), ExitCode.TOOL_MISSING
+    if isinstance(error, UnicodeDecodeError):
+        shown = ascii(error.object[max(0, error.start - 20) : error.end + 20])
+        return (
+            f"error: a file that was read holds bytes that are not UTF-8, near {shown}; restore it"
+        ), ExitCode.UNFIT
     if isinstance(error, UnicodeEncodeError):
         text = ascii(error.object[error.start : error.end])
         return (

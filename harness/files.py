@@ -1,18 +1,23 @@
-"""Paths that users name, files that appear whole or not at all, and hashes. No dependencies."""
+"""Paths that users name, files that appear whole or not at all, locks and hashes.
+
+No dependencies."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from harness.errors import UsageError
+from harness.errors import DeviceBusy, UsageError
 
 _READ_BYTES = 1 << 22
+_LOCK_POLL_S = 0.1
 PARTIAL_MARK = ".partial-"  # in the names of files that are being written
 
 
@@ -49,6 +54,33 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with atomic_file(path) as file:
         file.write(text.encode())
+
+
+@contextlib.contextmanager
+def hold_lock(file: IO[str], wait_s: float, what: str) -> Iterator[None]:
+    """Hold an open lock file against other runs; the system frees it if the process dies.
+
+    file: opened with "a+"; it holds the pid of its holder. wait_s: how long to wait for the present
+    holder. what: what is held, for the message. Raises DeviceBusy naming the holder's pid.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError as error:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0.0:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise DeviceBusy(
+                    f"{what}: another run (pid {holder}) holds it; wait for that to end"
+                ) from error
+        time.sleep(min(_LOCK_POLL_S, left_s))
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    yield
 
 
 def file_sha256(path: Path) -> str:

@@ -37,19 +37,24 @@ def compare_values(
     control: bool = True,
     missing: Mapping[str, str] | None = None,
     failing: Mapping[str, Failure] | None = None,
+    stands_in: Mapping[str, str] | None = None,
+    caveats: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
     """One comparison as JSON values.
 
     peers: name to how much longer it takes than ours. axes: one entry a workload. missing: further
-    sides that could not be tried, and why. failing: sides that fail one workload. changes: replace
-    top-level keys.
+    sides that could not be tried, and why. failing: sides that fail one workload. stands_in,
+    caveats: of sides, by name. changes: replace top-level keys.
     """
     slowness = {OURS: 1.0, **({CONTROL: 1.0} if control else {})}
     slowness |= {"flashinfer": 2.0} if peers is None else dict(peers)
     failing = failing or {}
     sides = [_side(name, failing.get(name), None) for name in slowness]
     sides += [_side(name, None, reason) for name, reason in (missing or {}).items()]
+    for side in sides:
+        side["stands_in"] = (stands_in or {}).get(side["name"])
+        side["caveat"] = (caveats or {}).get(side["name"])
     values = {
         "room": "gdn_decode",
         "definition": DEFINITION,
@@ -130,6 +135,8 @@ def _side(name: str, failure: Failure | None, missing: str | None) -> dict[str, 
         "pinned": "1.2.3" if package else None,
         "installed": "1.2.3" if package and not missing else None,
         "prepared": "nothing" if package else None,
+        "stands_in": None,
+        "caveat": None,
         "state": state,
         "reason": missing or (failure[2] if failure else None),
     }

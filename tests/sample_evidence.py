@@ -35,6 +35,7 @@ def evidence(
         "promoted": None,
         "compared": {one.room: pair_with_others(one) for one in compared},
         "verdicts": (),
+        "side_logs": {},
         "work": {},
         "without_work": {(one.room, one.dataset.sha256): "no data here" for one in latest},
         "published": {},

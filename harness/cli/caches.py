@@ -1,7 +1,7 @@
 """Where this project leaves files that it can make again, on this machine.
 
     solutions/<room>/solution.json    packed by pack.py
-    traces/                           verdicts that --resume goes on from
+    traces/                           verdicts that --resume goes on from; held while a run writes
     FIB_CACHE_PATH/<builder>/fib_<builder>_<solution>_<hash6>/     builds of flashinfer-bench
     FIB_CACHE_PATH/build_locks/<hash>.lock                         one for each of these builds
     the lock folder of harness.devices/*.lock                      one for each GPU
@@ -51,7 +51,8 @@ def find_caches(workspace: Workspace) -> list[Cache]:
     found = [_cache("solution", path) for path in packed]
     traces = workspace.root / "traces"
     if traces.is_dir():
-        found.append(_cache("traces", traces))
+        writing = any(is_held(path) for path in traces.rglob("*.lock"))
+        found.append(_cache("traces", traces, writing))
     builds = {path.name[-_HASH6:]: path for path in sorted(_builds(workspace))}
     locks = [
         path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from harness.compare.engine import run_compare
-from harness.compare.plan import DEFAULT_ITERATIONS, CompareRequest
+from harness.compare.plan import DEFAULT_ITERATIONS, MIN_RECORD_ROUNDS, CompareRequest
 from harness.compare.record import MIN_ROUNDS
 from harness.compare.statistics import DEFAULT_MARGIN, DEFAULT_ROUNDS
 from harness.config import load_workspace
@@ -47,7 +47,12 @@ from harness.evaluate.progress import SweepProgress
     help="The fraction of latency that makes no difference.",
 )
 @click.option("--resume", is_flag=True, help="Keep workloads of the same sides, judge and machine.")
-@click.option("--record", is_flag=True, help="Keep a full official comparison in results/compare.")
+@click.option(
+    "--record",
+    is_flag=True,
+    help="Keep a full official comparison in results/compare. It needs the default iterations and "
+    f"at least {MIN_RECORD_ROUNDS} rounds.",
+)
 @click.option("--commit", metavar="SHA", help="What a record names where the tree has no .git.")
 @click.option("--exit-zero", is_flag=True, help="0 also where A fails or is slower.")
 @click.option("--dataset", metavar="DIR", help="An official data set, used in place.")
@@ -74,8 +79,8 @@ def compare(
     one that a side names, else all that have the libraries. A is measured twice, in two
     processes, to show what two equal things differ by.
 
-    Exit code 1: A fails a workload or is SLOW against B in one; 4: no library of B is installed
-    as pinned; 6: the machine failed, or somebody else used the GPU.
+    Exit code 1: A fails a workload or is SLOW against B in one; 4: a room has no B that passes a
+    workload, or none is installed as pinned; 6: the machine failed, or somebody else used the GPU.
     """
     request = CompareRequest(
         a=a,

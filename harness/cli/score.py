@@ -9,24 +9,23 @@ import click
 
 from harness.cli.report import packed_hashes
 from harness.compare.analysis import Comparison
-from harness.compare.record import CompareRecord, all_compare
-from harness.compare.scores import BASELINE, expected_definitions, track_score
-from harness.config import Room, Workspace, load_workspace
+from harness.compare.plan import record_objection
+from harness.compare.record import CompareRecord, all_compare, difference
+from harness.compare.scores import BASELINE, TRACK_RULE, rooms_of_tracks
+from harness.config import Workspace, load_workspace
 from harness.errors import ExitCode, HarnessError, RecordError
 from harness.packing import pack_peer
 from harness.records import official_uuids
-from harness.report.document import Column, Kind, Table, Value, content_label
+from harness.report.document import Column, Kind, Table, Value, bounds, content_label
 from harness.report.evidence import Compared, pair_with_others
 from harness.report.head import NOT_COMPARED, TO_COMPARE
-from harness.report.logs import one_line
-from harness.report.scored import best_peer
+from harness.report.scored import TRACK_COLUMNS, best_peer, explain_score, track_row
 from harness.report.tables import to_markdown
 
 _WHAT = (
     f"S_d, the official score: mean over a definition's workloads of {BASELINE} latency / our "
     "latency, 0 where one of ours fails.\n"
-    "S_track: sum of S_d / number of the track's definitions; one that was not compared counts "
-    "as 0.\n"
+    f"S_track: sum of S_d / number of the track's definitions. {TRACK_RULE}\n"
     "The ratio of means and the geometric mean are other averages of the same latencies, and no "
     "official score. Above 1 ours is faster."
 )
@@ -47,12 +46,6 @@ _PEER_COLUMNS = (
     Column("best correct peer"),
     Column("mean ratio to it, no S_d", Kind.SPEEDUP),
     *_COLUMNS[3:],
-)
-_TRACK_COLUMNS = (
-    Column("track"),
-    Column("S_track", Kind.SCORE),
-    Column("definitions compared"),
-    Column("device"),
 )
 
 
@@ -89,29 +82,25 @@ def score(rooms: tuple[str, ...]) -> int:
             "GPU"
         )
     contents = read_contents(workspace, compared)
-    counts = expected_definitions(workspace.rooms)
-    click.echo(render_scores(asked, counts, compared, contents))
+    tracks = rooms_of_tracks(workspace.rooms)
+    click.echo(render_scores(tuple(asked), tracks, compared, contents))
     return ExitCode.OK
 
 
 def require_one_measurement(records: Sequence[CompareRecord]) -> None:
-    """Raise RecordError that names what differs, unless all share device, timer and data set."""
+    """Raise RecordError that names what differs, unless all were measured alike."""
     for record in records[1:]:
-        first = records[0]
-        for fact, one, other in (
-            ("device", first.device, record.device),
-            ("timer", first.timer, record.timer),
-            ("data set", first.dataset.name, record.dataset.name),
-        ):
-            if one != other:
-                raise RecordError(
-                    f"results/compare: scores do not mix, and the {fact} is {one} in {first.room} "
-                    f"and {other} in {record.room}; compare both alike, or ask for one room"
-                )
+        found = difference(records[0], record)
+        if found is not None:
+            raise RecordError(
+                f"results/compare: scores do not mix, and the {found}; compare both alike, or ask "
+                "for one room"
+            )
 
 
 def require_official(workspace: Workspace, record: CompareRecord) -> None:
-    """Raise RecordError unless the record holds the official workloads and tolerances."""
+    """Raise RecordError unless the record holds the official workloads, trials and tolerances,
+    measured as --record asks for."""
     room = workspace.room(record.room)
     official = official_uuids(workspace.root, room.definition)
     got = tuple(row.uuid for row in record.workloads)
@@ -123,8 +112,16 @@ def require_official(workspace: Workspace, record: CompareRecord) -> None:
             f"{room.definition} in official order, got {len(got)} ({missing} missing) of "
             f"{record.definition}; {again}"
         )
-    for key in ("atol", "rtol", "required_matched_ratio"):
-        expected, value = getattr(room.evaluation, key), getattr(record.protocol, key)
+    objection = record_objection(record)
+    if objection is not None:
+        raise RecordError(f"results/compare/{record.room}.json: {objection}; {again}")
+    asked, used = room.evaluation, record.protocol
+    for key, expected, value in (
+        ("correctness_trials", asked.trials, used.correctness_trials),
+        ("atol", asked.atol, used.atol),
+        ("rtol", asked.rtol, used.rtol),
+        ("required_matched_ratio", asked.required_matched_ratio, used.required_matched_ratio),
+    ):
         if expected != value:
             raise RecordError(
                 f"results/compare/{record.room}.json: protocol.{key}: expected the official "
@@ -150,35 +147,37 @@ def _peer_hash(workspace: Workspace, room: str, library: str) -> str | None:
 
 
 def render_scores(
-    asked: Mapping[str, Room],
-    counts: Mapping[str, int],
+    asked: Sequence[str],
+    tracks: Mapping[str, Sequence[str]],
     compared: Mapping[str, Compared],
     contents: Contents,
 ) -> str:
-    """Tables of rooms and tracks, and why a score is 0 or undefined.
+    """Tables of rooms and tracks, why a score is 0 or undefined, and caveats of its sides.
 
-    asked: the rooms, in their order. counts: how many definitions each track has.
+    asked: the rooms, in their order. tracks: the rooms of each. A track is shown where all of its
+    rooms were asked for and one was compared.
     """
     scored, peers, notes = [], [], []
-    official: dict[str, Comparison | None] = {}
     for room in asked:
         found = compared.get(room)
         if found is None:
             notes.append(f"{room}: {NOT_COMPARED}; run {TO_COMPARE.format(room=room)}")
             continue
-        against = next((other for other in found.others if other.b == BASELINE), None)
-        official[room] = against
-        scored.append(_row(found, against, contents))
-        if against is not None and against.score is not None and against.score_reason is None:
+        official, best = found.official(), best_peer(found)
+        scored.append(_row(found, official.against, contents))
+        notes += explain_score(found)
+        if official.reason is None:
             continue
-        notes.append(f"{room}: {_why(found, against)}")
-        best = best_peer(found)
         if best is not None:
             peers.append(_row(found, best, contents))
-        elif against is None or against.score is None:
+        elif official.value is None:
             notes.append(f"{room}: no peer passed every workload beside ours")
-    tracks = _track_rows(asked, counts, compared, official)
-    tables = [(_COLUMNS, scored), (_PEER_COLUMNS, peers), (_TRACK_COLUMNS, tracks)]
+    rows = [
+        track_row(track, rooms, compared, here[0].record.device)
+        for track, rooms in tracks.items()
+        if set(rooms) <= set(asked) and (here := [compared[n] for n in rooms if n in compared])
+    ]
+    tables = [(_COLUMNS, scored), (_PEER_COLUMNS, peers), (TRACK_COLUMNS, rows)]
     parts = [_WHAT]
     parts += [to_markdown(Table("", "", columns, tuple(rows))) for columns, rows in tables if rows]
     if notes:
@@ -187,15 +186,15 @@ def render_scores(
 
 
 def _row(found: Compared, other: Comparison | None, contents: Contents) -> tuple[Value, ...]:
-    """Ours against one side; without it, the baseline that was no side."""
-    room, score = found.record.room, other.score if other else None
+    """Ours against one side; without it, the baseline that has no ratio."""
+    room = found.record.room
     its = found.side(other.b) if other else None
     ours_sha256 = found.ours.solution_sha256
     return (
         room,
-        other.b if other else BASELINE,
-        score.value if score else None,
-        (score.low, score.high) if score else None,
+        its.label if its else BASELINE,
+        other.score if other else None,
+        bounds(other.score_interval if other else None),
         other.ratio_of_means if other else None,
         other.geometric_mean if other else None,
         found.record.device,
@@ -207,37 +206,3 @@ def _row(found: Compared, other: Comparison | None, contents: Contents) -> tuple
         if its
         else None,
     )
-
-
-def _why(found: Compared, official: Comparison | None) -> str:
-    """Why S_d is 0 or undefined."""
-    if official is None:
-        return f"S_d is undefined on this device: {BASELINE} was no side of the comparison"
-    baseline = found.side(BASELINE)
-    if official.score is not None:
-        return f"S_d is 0: {one_line(official.score_reason or '')}"
-    reason = baseline.reason if baseline.state == "missing" else official.score_reason
-    return f"S_d is undefined on this device: {BASELINE}: {one_line(reason or '')}"
-
-
-def _track_rows(
-    asked: Mapping[str, Room],
-    counts: Mapping[str, int],
-    compared: Mapping[str, Compared],
-    official: Mapping[str, Comparison | None],
-) -> list[tuple[Value, ...]]:
-    """S_track of the tracks whose definitions were all asked for and not all without comparison."""
-    rows: list[tuple[Value, ...]] = []
-    for track, expected in counts.items():
-        names = [name for name, room in asked.items() if room.track == track]
-        here = [name for name in names if name in compared]
-        if len(names) < expected or not here:
-            continue
-        scores = {name: _score_value(official[name]) for name in here}
-        device = compared[here[0]].record.device
-        rows.append((track, track_score(scores, expected), f"{len(here)}/{expected}", device))
-    return rows
-
-
-def _score_value(official: Comparison | None) -> float | None:
-    return official.score.value if official is not None and official.score is not None else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from harness.compare.record import CONTROL, CompareRecord, CompareRow, Side
 from harness.compare.regimes import regimes
-from harness.compare.scores import definition_score, geometric_mean, ratio_of_means
+from harness.compare.scores import BASELINE, geometric_mean, ratio_of_means
 from harness.compare.statistics import (
     DEFAULT_MARGIN,
     FAST,
@@ -29,6 +29,12 @@ from harness.compare.statistics import (
     word,
 )
 from harness.errors import UsageError
+
+NO_CONTROL_OF_OTHERS = "Other sides have no control: theirs are taken to differ as much."
+STANDS_IN = (
+    "FlashInfer's own kernels for this definition do not run on this device; measured in their "
+    "place: {}"
+)
 
 
 @dataclass(frozen=True)
@@ -78,10 +84,11 @@ class ControlComparison:
 class Comparison:
     """Side `a` against side `b` on every workload of a record.
 
-    score: S_d with b as the baseline; None where b lacks a workload, and score_reason says so. It
-    is 0 where a fails one, and score_reason names the first. ratio_of_means, geometric_mean: of
-    b / a, None where any latency is missing. wins, ties, losses: workloads whose ratio lies above,
-    within and below the margin, whatever their intervals say. control: None where not measured.
+    score: mean of the ratios, S_d where b is the official baseline; None where b lacks a workload,
+    and score_reason says so. It is 0, without an interval, where a fails one, and score_reason
+    names the first. ratio_of_means, geometric_mean: of b / a, None where any latency is missing.
+    wins, ties, losses: workloads whose interval is centred above, within and below the margin,
+    however wide it is. control: None where not measured.
     """
 
     record: CompareRecord
@@ -89,7 +96,8 @@ class Comparison:
     b: str
     margin: float
     rows: tuple[RowComparison, ...]
-    score: Interval | None
+    score: float | None
+    score_interval: Interval | None
     score_reason: str | None
     ratio_of_means: float | None
     geometric_mean: float | None
@@ -99,6 +107,33 @@ class Comparison:
     words: Mapping[str, int]
     regimes: tuple[RegimeComparison, ...]
     control: ControlComparison | None
+
+
+@dataclass(frozen=True)
+class OfficialScore:
+    """S_d of the room on the record's device. value: None where it is undefined. reason: why it is
+    that or 0. against: the comparison that it comes from, None where it is undefined."""
+
+    value: float | None
+    reason: str | None
+    against: Comparison | None
+
+
+def official_score(comparisons: Sequence[Comparison]) -> OfficialScore:
+    """S_d from the room's comparisons, of which one may be with the contest's baseline."""
+    found = next((one for one in comparisons if one.b == BASELINE), None)
+    if found is None:
+        return OfficialScore(None, f"{BASELINE} was no side of the comparison", None)
+    if found.score == 0.0:
+        return OfficialScore(found.score, found.score_reason, found)
+    side = _side(found.record, BASELINE)
+    if side.stands_in is not None:
+        return OfficialScore(None, STANDS_IN.format(side.stands_in), None)
+    if side.state == "missing":
+        return OfficialScore(None, f"{BASELINE} could not be tried: {side.reason}", None)
+    if found.score is None:
+        return OfficialScore(None, found.score_reason, None)
+    return OfficialScore(found.score, None, found)
 
 
 def analyse(record: CompareRecord, a: str, b: str, margin: float = DEFAULT_MARGIN) -> Comparison:
@@ -113,8 +148,8 @@ def analyse(record: CompareRecord, a: str, b: str, margin: float = DEFAULT_MARGI
     spread = NO_SPREAD if control is None or CONTROL in (a, b) else control.spread
     rows = _compare_rows(record, side_a, side_b, margin, spread)
     a_us, b_us = [row.a_us for row in rows], [row.b_us for row in rows]
-    score, score_reason = _score(record, rows, side_a, side_b, spread)
-    ratios = [row.b_us / row.a_us for row in rows if row.a_us is not None and row.b_us is not None]
+    score, interval, score_reason = _score(record, rows, side_a, side_b, spread)
+    ratios = [row.interval.value for row in rows if row.interval]
     wins = sum(ratio >= 1 + margin for ratio in ratios)
     losses = sum(ratio <= 1 / (1 + margin) for ratio in ratios)
     return Comparison(
@@ -124,6 +159,7 @@ def analyse(record: CompareRecord, a: str, b: str, margin: float = DEFAULT_MARGI
         margin=margin,
         rows=rows,
         score=score,
+        score_interval=interval,
         score_reason=score_reason,
         ratio_of_means=ratio_of_means(b_us, a_us),
         geometric_mean=geometric_mean(b_us, a_us),
@@ -204,19 +240,21 @@ def _score(
     a: Side,
     b: Side,
     spread: ProcessSpread,
-) -> tuple[Interval | None, str | None]:
-    """S_d of `a` with `b` as the baseline, and why it is 0 or undefined."""
-    value = definition_score([row.b_us for row in rows], [row.a_us for row in rows])
-    for side, latencies_us in ((a, [row.a_us for row in rows]), (b, [row.b_us for row in rows])):
+) -> tuple[float | None, Interval | None, str | None]:
+    """Mean ratio of `a` with `b` as the baseline, its interval, and why it is 0 or undefined."""
+    for side, latencies_us, value in (
+        (a, [row.a_us for row in rows], 0.0),
+        (b, [row.b_us for row in rows], None),
+    ):
         absent = [index for index, us in enumerate(latencies_us) if us is None]
         if absent:
             reason = _reason(record.workloads[absent[0]], side)
             counted = f"{len(absent)} of {len(rows)} workloads of {side.name} have no latency"
-            zero = None if value is None else Interval(0.0, 0.0, 0.0, 0.0)
-            return zero, f"{counted}; the first: {reason}"
+            return value, None, f"{counted}; the first: {reason}"
     rounds = [_common_rounds(row, a.name, b.name) for row in record.workloads]
     a_us, b_us = zip(*rounds, strict=True)
-    return score_interval(a_us, b_us, spread=spread), None
+    interval = score_interval(a_us, b_us, spread=spread)
+    return interval.value, interval, None
 
 
 def _count_words(rows: Sequence[RowComparison]) -> dict[str, int]:

@@ -6,7 +6,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from harness.compare.analysis import Comparison, RegimeComparison, RowComparison
+from harness.compare.analysis import (
+    NO_CONTROL_OF_OTHERS,
+    Comparison,
+    RegimeComparison,
+    RowComparison,
+)
 from harness.compare.record import CompareRecord, Side, SideResult
 from harness.compare.statistics import WORDS, Interval
 from harness.records import ABSENT, format_digits, format_us
@@ -56,7 +61,8 @@ def describe_room(comparisons: Sequence[Comparison]) -> list[str]:
     lines.append(f"  {_describe_control(comparisons[0])}")
     lines.append(
         f"  S and x: the other side's latency over that of {comparisons[0].a}, above 1 it is the "
-        f"faster; within {comparisons[0].margin:g} of each other they are a tie"
+        f"faster; within {comparisons[0].margin:g} of each other they are a tie; detects: the "
+        "least difference that a workload's rounds tell from none four times in five"
     )
     for comparison in comparisons:
         lines += _describe_pair(comparison)
@@ -83,8 +89,8 @@ def _describe_open(record: CompareRecord) -> list[str]:
 def _table_row(comparison: Comparison) -> tuple[str, ...]:
     mean = comparison.geometric_mean
     return (
-        comparison.b,
-        _interval(comparison.score),
+        _label(comparison),
+        _score(comparison),
         format_digits(mean, DIGITS),
         f"{comparison.wins}/{comparison.ties}/{comparison.losses}",
         _words(comparison.words),
@@ -99,7 +105,8 @@ def _describe_control(comparison: Comparison) -> str:
         f"control: two processes of {control.side} differ by "
         f"{100 * math.sqrt(control.spread.variance):.2g} % a workload beyond their rounds' noise "
         f"({control.different} of {control.compared} would be called different), geometric mean "
-        f"{format_digits(control.geometric_mean, DIGITS)}; every interval includes it"
+        f"{format_digits(control.geometric_mean, DIGITS)}; every interval includes it. "
+        f"{NO_CONTROL_OF_OTHERS}"
     )
 
 
@@ -107,7 +114,10 @@ def _describe_pair(comparison: Comparison) -> list[str]:
     compared = [row for row in comparison.rows if row.interval is not None]
     if not compared:
         return []
-    lines = [f"{comparison.a} against {comparison.b}"]
+    lines = [f"{comparison.a} against {_label(comparison)}"]
+    side = comparison.record.side(comparison.b)
+    if side is not None and side.caveat:
+        lines.append(f"  caveat: {side.caveat}")
     if comparison.score_reason:
         lines.append(f"  S: {comparison.score_reason}")
     by_axis: dict[str, list[RegimeComparison]] = {}
@@ -136,11 +146,26 @@ def _describe_rows(label: str, rows: Sequence[RowComparison]) -> list[str]:
             f"{format_us(row.a_us)} us",
             f"{format_us(row.b_us)} us",
             f"x{_interval(row.interval)}",
+            _detects(row.interval),
             row.word or ABSENT,
         )
         for row in rows
     ]
     return [f"  {line}".rstrip() for line in _align(cells)]
+
+
+def _label(comparison: Comparison) -> str:
+    side = comparison.record.side(comparison.b)
+    return side.label if side is not None else comparison.b
+
+
+def _score(comparison: Comparison) -> str:
+    interval = comparison.score_interval
+    return _interval(interval) if interval else format_digits(comparison.score, DIGITS)
+
+
+def _detects(interval: Interval | None) -> str:
+    return f"detects {100 * interval.mde:.2g} %" if interval else ""
 
 
 def _interval(interval: Interval | None) -> str:

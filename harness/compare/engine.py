@@ -55,13 +55,13 @@ from harness.evaluate.sweep import (
     require_writable,
     show_axes,
 )
-from harness.evaluate.verdicts import utc_now
+from harness.evaluate.verdicts import utc_now, whole_seconds
 from harness.records import RETRIED_STATUSES, DatasetIdentity, sole_writer
 from harness.roofline import floor_us, read_data
 from harness.timing import require_timer
 
 SETTLE_S, SETTLE_POLL_S = 3.0, 0.2
-STRANGERS = "another process computed on the GPU; run again without --resume when it is idle"
+STRANGERS = "another process computed on the GPU; run again with --resume when it is idle"
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,11 @@ def _run_room(
         return RoomResult(plan)
     ledger = CompareLedger.of(workspace.root, plan.facts.slug, plan.room)
     with sole_writer(ledger.path, LOCK_WAIT_S):
+        started_at = utc_now(timespec="microseconds")
         entries = _run_workloads(workspace, plan, ledger, progress, make_pool)
+        distrust = STRANGERS if _has_strangers(plan.facts) else None
+        if distrust is not None:
+            ledger.void(started_at, distrust)
     clocks = [sample for entry in entries for sample in entry.clocks]
     if any(throttled(clocks)):
         progress.note(f"{plan.room}: {describe_throttling(clocks)}")
@@ -148,7 +152,6 @@ def _run_room(
     comparisons = tuple(
         analyse(record, a, one.side.name, plan.request.margin) for one in plan.sides[1:]
     )
-    distrust = STRANGERS if _has_strangers(plan.facts) else None
     if distrust is not None:
         comparisons = tuple(_withhold(comparison) for comparison in comparisons)
     for line in describe_room(comparisons):
@@ -193,15 +196,19 @@ def _run_workloads(
 
 
 def _introduce(plan: ComparePlan) -> list[str]:
-    """What meets what: contents, versions, and what a library may prepare outside the call."""
+    """What meets what: contents, versions, and what to know about a library's latencies."""
     lines = []
     first = plan.sides[0]
     for one in plan.sides:
         side = one.side
         parts = [f"{side.name}: {side.solution_name}"]
         if side.package is not None:
-            parts.append(f"{side.package} {side.installed or 'not installed'}")
+            parts += [f"{package} {version}" for package, version in one.versions.items()]
             parts.append(f"prepared outside the call: {side.prepared}")
+        if side.stands_in is not None:
+            parts.append(f"in place of the official baseline: {side.stands_in}")
+        if side.caveat is not None:
+            parts.append(side.caveat)
         if one is not first and one.packed.sha256 == first.packed.sha256:
             parts.append(f"the same content as {first.side.name}")
         lines.append(", ".join(parts))
@@ -215,7 +222,7 @@ def _compare_row(
     outcomes = judge_sides(lanes, plan.jobs(row), progress.stage)
     progress.stage(Stage.TIMING)
     before = sample_clocks(plan.facts)
-    results = measure_sides(lanes, outcomes, plan.visits, plan.base.settings.timeout_s)
+    results, logs = measure_sides(lanes, outcomes, plan.visits, plan.base.settings.timeout_s)
     after = sample_clocks(plan.facts)
     packed_now = {one.side.name for one in plan.sides if one.side.kind == "room"}
     return CompareEntry(
@@ -224,6 +231,7 @@ def _compare_row(
             name: result if name in packed_now else _without_command(result)
             for name, result in results.items()
         },
+        logs=logs,
         clocks=(before, after),
         started_at=started_at,
         ended_at=utc_now(timespec="microseconds"),
@@ -267,7 +275,7 @@ def _record_of(
             CompareRow(row.uuid, dict(row.axes), _floor_us(plan, row), entry.results)
             for row, entry in zip(base.rows, entries, strict=True)
         ),
-        measured_at=min(entry.started_at for entry in entries)[: len("2026-01-31T23:59:59")] + "Z",
+        measured_at=whole_seconds(min(entry.started_at for entry in entries)),
     )
 
 
@@ -331,7 +339,16 @@ def _exit_code(
         progress.note(text)
     if complaints and not request.exit_zero:
         return ExitCode.FAILED
-    return ExitCode.OK if len(measured) == len(results) else ExitCode.TOOL_MISSING
+    alone = [result for result in results if not _has_met(result)]
+    for result in alone:
+        progress.note(f"{result.plan.room}: nothing was compared, no B passed a workload")
+    return ExitCode.TOOL_MISSING if alone else ExitCode.OK
+
+
+def _has_met(result: RoomResult) -> bool:
+    """Whether any B of a room has a latency."""
+    rows = (row for comparison in result.comparisons for row in comparison.rows)
+    return any(row.b_us is not None for row in rows)
 
 
 def _complain(result: RoomResult) -> list[str]:

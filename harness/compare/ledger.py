@@ -1,7 +1,8 @@
 """The ledger of compared workloads: one a line, appended, fsynced and never rewritten.
 
 traces/<device>/<room>.compare.ndjson. The suffix keeps official tools away: they take every .jsonl
-below traces/ for traces of their own.
+below traces/ for traces of their own. What turns out later not to count is taken back by a further
+line, {"void_since", "reason"}: every workload begun since then.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.compare.record import SideResult
+from harness.compare.record import SideResult, read_result
 from harness.devices import ClockSample
 from harness.errors import RecordError
-from harness.records import RETRIED_STATUSES, STATUSES, append_line, read_lines
+from harness.records import RETRIED_STATUSES, append_line, read_lines
 from harness.records.strict_json import Fields
 
 SUFFIX = ".compare.ndjson"
@@ -40,11 +41,13 @@ class CompareKey(NamedTuple):
 class CompareEntry:
     """One workload, all sides. clocks: just before and just after the rounds.
 
-    started_at, ended_at: UTC in ISO form.
+    logs: the end of what a side that did not pass has printed, by side; a line from before they
+    were kept has none. started_at, ended_at: UTC in ISO form.
     """
 
     key: CompareKey
     results: Mapping[str, SideResult]
+    logs: Mapping[str, str]
     clocks: tuple[ClockSample, ...]
     started_at: str
     ended_at: str
@@ -62,6 +65,7 @@ class CompareEntry:
         return {
             **key,
             "results": {name: asdict(result) for name, result in self.results.items()},
+            "logs": dict(self.logs),
             "clocks": [asdict(sample) for sample in self.clocks],
             "started_at": self.started_at,
             "ended_at": self.ended_at,
@@ -71,6 +75,12 @@ class CompareEntry:
     def from_json(values: Any, source: str = "compared workload") -> CompareEntry:
         """Raises RecordError naming source and key."""
         return _read_entry(Fields(source, "", values))
+
+
+class _Void(NamedTuple):
+    """A line that takes back every workload begun since a time, UTC in ISO form."""
+
+    since: str
 
 
 class CompareLedger:
@@ -88,13 +98,42 @@ class CompareLedger:
         """Add one line and wait until the disk has it. Raises InfrastructureFailure."""
         append_line(self.path, entry.to_json())
 
+    def void(self, since: str, reason: str) -> None:
+        """Take back every workload begun since then, UTC in ISO form as `started_at` is."""
+        append_line(self.path, {"void_since": since, "reason": reason})
+
     def entries(self) -> list[CompareEntry]:
-        """All lines, oldest first. Unreadable ones are left out with one warning each."""
-        return read_lines(self.path, CompareEntry.from_json)
+        """All workloads that count, oldest first. Unreadable lines are left out with one warning
+        each."""
+        entries: list[CompareEntry] = []
+        for line in read_lines(self.path, _read_line):
+            if isinstance(line, _Void):
+                entries = [entry for entry in entries if entry.started_at < line.since]
+            else:
+                entries.append(line)
+        return entries
 
     def final(self) -> dict[CompareKey, CompareEntry]:
         """The newest line of each key that --resume may reuse."""
         return {entry.key: entry for entry in self.entries() if entry.is_final}
+
+    def final_logs(self) -> dict[tuple[str, str, str], str]:
+        """What failed sides printed, by (UUID, side, solution sha256); the newest final lines'."""
+        logs: dict[tuple[str, str, str], str] = {}
+        for entry in sorted(self.final().values(), key=lambda entry: entry.ended_at):
+            for side, content in entry.key.sides:
+                logs[entry.key.uuid, side, content] = entry.logs.get(side, "")
+        return {key: log for key, log in logs.items() if log}
+
+
+def _read_line(values: Any, source: str) -> CompareEntry | _Void:
+    table = Fields(source, "", values)
+    if not table.has("void_since"):
+        return _read_entry(table)
+    void = _Void(table.text("void_since"))
+    table.text("reason")
+    table.done()
+    return void
 
 
 def _read_entry(table: Fields) -> CompareEntry:
@@ -110,7 +149,8 @@ def _read_entry(table: Fields) -> CompareEntry:
     results = table.object("results")
     entry = CompareEntry(
         key=key,
-        results={name: _read_result(results.object(name)) for name in list(results.values)},
+        results={name: read_result(results.object(name)) for name in list(results.values)},
+        logs=table.texts("logs") if table.has("logs") else {},
         clocks=tuple(_read_clocks(table, values) for values in table.take("clocks", list)),
         started_at=table.text("started_at"),
         ended_at=table.text("ended_at"),
@@ -121,22 +161,11 @@ def _read_entry(table: Fields) -> CompareEntry:
     return entry
 
 
-def _read_result(table: Fields) -> SideResult:
-    result = SideResult(
-        status=table.text("status"),
-        detail=table.take("detail", str),
-        rounds_us=tuple(table.take("rounds_us", list)),
-    )
-    table.done()
-    if result.status not in STATUSES:
-        raise table.fail("status", f"one of {', '.join(STATUSES)}", result.status)
-    if not all(type(value) is float and value > 0 for value in result.rounds_us):
-        raise table.fail("rounds_us", "latencies above 0", result.rounds_us)
-    return result
-
-
 def _read_clocks(table: Fields, values: Any) -> ClockSample:
     try:
-        return ClockSample(**values)
+        sample = ClockSample(**values)
     except TypeError as error:
         raise RecordError(f"{table.source}: clocks: {error}") from error
+    if not all(value is None or isinstance(value, (int, float)) for value in values.values()):
+        raise RecordError(f"{table.source}: clocks: expected numbers or null, got {values}")
+    return sample

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from harness import dataset
 from harness.compare.ledger import CompareKey
-from harness.compare.record import MIN_ROUNDS, CompareProtocol
+from harness.compare.record import CONTROL, MIN_ROUNDS, CompareProtocol, CompareRecord, Side
 from harness.compare.rounds import (
     SLOW_CALL_US,
     SLOW_ITERATIONS,
     SLOW_ROUNDS,
+    SLOW_TURNS,
     SLOW_WARMUP_RUNS,
     Visits,
 )
@@ -36,6 +37,7 @@ from harness.evaluate.verdicts import read_environment
 from harness.records import settings_sha256
 
 DEFAULT_ITERATIONS = 10
+MIN_RECORD_ROUNDS = 6  # of fewer an interval says next to nothing
 WARMUP_RUNS = 2  # beside the one call that every turn begins with; the L2 is cold in all of them
 
 
@@ -175,12 +177,8 @@ def _complete_plan(
     processes = sum(not one.is_missing for one in sides) + 1
     rounds = request.rounds or -(-DEFAULT_ROUNDS // processes) * processes
     visits = Visits(rounds, WARMUP_RUNS, request.iterations)
-    slow = (SLOW_CALL_US, SLOW_ROUNDS, SLOW_WARMUP_RUNS, SLOW_ITERATIONS)
-    packages = {
-        one.side.package: one.side.installed
-        for one in sides
-        if one.side.package is not None and one.side.installed is not None
-    }
+    slow = (SLOW_CALL_US, SLOW_TURNS, SLOW_ROUNDS, SLOW_WARMUP_RUNS, SLOW_ITERATIONS)
+    packages = {package: version for one in sides for package, version in one.versions.items()}
     plan = ComparePlan(
         request=request,
         sides=sides,
@@ -199,11 +197,37 @@ def _complete_plan(
 
 
 def _require_recordable(plan: ComparePlan) -> None:
-    settings = plan.base.settings
-    official = settings.trials == plan.base.room.evaluation.trials and settings.timer == "cupti"
-    if not (plan.sides[0].side.name == OURS and plan.base.is_full and official):
+    sides = [one.side for one in (*plan.sides, control_of(plan.sides[0]))]
+    objection = _objection(sides, plan.protocol, plan.base.settings.timer)
+    trials = plan.base.room.evaluation.trials
+    if objection is None and plan.protocol.correctness_trials != trials:
+        objection = f"expected {trials} trials, got {plan.protocol.correctness_trials}"
+    if objection is None and not plan.base.is_full:
+        objection = f"expected all workloads of {plan.room}, got {len(plan.base.rows)}"
+    if objection is not None:
         raise UsageError(
-            f"--record keeps evidence: expected {OURS} as the first side, all workloads and trials "
-            f"of {plan.room} and the CUPTI timer on a GPU; leave out --record, or the options that "
-            "change these"
+            f"--record keeps evidence: {objection}; leave out --record, or the options that "
+            "change this"
         )
+
+
+def record_objection(record: CompareRecord) -> str | None:
+    """Why a record is no evidence, as `--record` would have said before it was measured, or None.
+
+    Which workloads and how many trials are official only the workspace tells.
+    """
+    return _objection(record.sides, record.protocol, record.timer)
+
+
+def _objection(sides: Sequence[Side], protocol: CompareProtocol, timer: str) -> str | None:
+    if sides[0].name != OURS:
+        return f"expected {OURS} as the first side, got {sides[0].name}"
+    if timer != "cupti":
+        return f"expected the CUPTI timer on a GPU, got {timer}"
+    if not any(side.name == CONTROL for side in sides):
+        return f"expected the first side again as {CONTROL}, got no such side"
+    if protocol.rounds < MIN_RECORD_ROUNDS:
+        return f"expected at least {MIN_RECORD_ROUNDS} rounds, got {protocol.rounds}"
+    if protocol.iterations < DEFAULT_ITERATIONS:
+        return f"expected at least {DEFAULT_ITERATIONS} iterations, got {protocol.iterations}"
+    return None

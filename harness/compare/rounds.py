@@ -15,6 +15,7 @@ from harness.evaluate.protocol import Job, Outcome, Stage, Status
 from harness.records import RETRIED_STATUSES
 
 SLOW_CALL_US = 20_000.0  # a round of a dozen such calls a side is a quarter of a second or more
+SLOW_TURNS = 2  # one after the other: a single hiccup must not cost both sides of a pair rounds
 SLOW_ROUNDS = MIN_ROUNDS
 SLOW_WARMUP_RUNS, SLOW_ITERATIONS = 0, 2  # against noise of microseconds a long call needs no more
 
@@ -74,6 +75,14 @@ class _Turns:
     is_slow: bool = False
     failure: Outcome | None = None
 
+    def warm_up(self, timeout_s: float) -> None:
+        """A discarded turn, and another where the first was slow: one may be the machine's."""
+        for _ in range(SLOW_TURNS):
+            call_us = self.take(SLOW_WARMUP_RUNS, SLOW_ITERATIONS, timeout_s)
+            self.is_slow = call_us is not None and call_us > SLOW_CALL_US
+            if not self.is_slow:
+                return
+
     def take(self, warmup_runs: int, iterations: int, timeout_s: float) -> float | None:
         """One turn, while nobody else uses the GPU; None where the side fails in it."""
         task = partial(_measure, warmup_runs, iterations, timeout_s)
@@ -87,16 +96,16 @@ class _Turns:
 
 def measure_sides(
     lanes: Sequence[Lane], outcomes: Mapping[str, Outcome], visits: Visits, timeout_s: float
-) -> dict[str, SideResult]:
+) -> tuple[dict[str, SideResult], dict[str, str]]:
     """Rounds of every side whose outcome is PASSED; the others' rows say what they failed of.
+    Beside them the logs of those that did not pass, by side.
 
-    One discarded turn a side comes first and tells slow sides, which get SLOW_ROUNDS. The order
-    moves on by one from round to round, so that no side always follows the same idle time.
+    Discarded turns come first and tell slow sides, which get SLOW_ROUNDS. The order moves on by
+    one from round to round, so that no side always follows the same idle time.
     """
     turns = [_Turns(lane, []) for lane in lanes if outcomes[lane.side].status is Status.PASSED]
     for side in turns:
-        call_us = side.take(SLOW_WARMUP_RUNS, SLOW_ITERATIONS, timeout_s)
-        side.is_slow = call_us is not None and call_us > SLOW_CALL_US
+        side.warm_up(timeout_s)
     for number in range(visits.rounds):
         in_round = [
             side
@@ -113,12 +122,11 @@ def measure_sides(
             latency_us = side.take(*calls, timeout_s)
             if latency_us is not None:
                 side.rounds_us.append(latency_us)
-    results = {name: SideResult(o.status.value, o.detail, ()) for name, o in outcomes.items()}
-    for side in turns:
-        failure = side.failure
-        results[side.lane.side] = (
-            SideResult(Status.PASSED.value, "", tuple(side.rounds_us))
-            if failure is None
-            else SideResult(failure.status.value, failure.detail, ())
-        )
-    return results
+    rounds_us = {side.lane.side: tuple(side.rounds_us) for side in turns if side.failure is None}
+    failures = {side.lane.side: side.failure for side in turns if side.failure is not None}
+    results, logs = {}, {}
+    for name, outcome in {**outcomes, **failures}.items():
+        results[name] = SideResult(outcome.status.value, outcome.detail, rounds_us.get(name, ()))
+        if name not in rounds_us:
+            logs[name] = outcome.log
+    return results, logs

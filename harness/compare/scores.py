@@ -12,27 +12,18 @@ another's approximation, so each is printed under its name.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from harness.config import Room
 from harness.errors import UsageError
 
 BASELINE = "flashinfer"  # the library whose latencies the contest's score divides
+TRACK_RULE = (
+    "A definition that was not compared counts as 0, as one of which ours failed does. Where the "
+    "baseline of a compared definition does not run on the device, its track is undefined there."
+)
 
 Latencies = Sequence[float | None]  # µs, one a workload; None where it did not pass
-
-
-def definition_score(baseline_us: Latencies, ours_us: Latencies) -> float | None:
-    """S_d. 0 where any of ours did not pass; None, undefined, where the baseline lacks any.
-
-    Raises UsageError where the two do not hold the same workloads, or a latency is not above 0.
-    """
-    pairs = _pairs(baseline_us, ours_us)
-    if any(ours is None for _, ours in pairs):
-        return 0.0
-    ratios = _ratios(pairs)
-    return None if ratios is None else math.fsum(ratios) / len(ratios)
 
 
 def ratio_of_means(baseline_us: Latencies, ours_us: Latencies) -> float | None:
@@ -49,24 +40,25 @@ def geometric_mean(baseline_us: Latencies, ours_us: Latencies) -> float | None:
     return None if ratios is None else math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
 
-def track_score(scores: Mapping[str, float | None], expected: int) -> float | None:
-    """S_track of the S_d of a track's rooms.
+def track_score(rooms: Sequence[str], scores: Mapping[str, float | None]) -> float | None:
+    """S_track, as TRACK_RULE says. None: undefined.
 
-    expected: how many definitions the track has. One without a score in `scores` counts as 0; one
-    whose score is None leaves the track undefined. Raises UsageError for more scores than expected.
+    rooms: the track's definitions. scores: S_d of what was compared on one device, None where it is
+    undefined there. Raises UsageError for a track without definitions.
     """
-    if expected < 1 or len(scores) > expected:
-        raise UsageError(
-            f"track score: expected at most {expected} definitions, got {len(scores)}: "
-            f"{', '.join(scores) or 'none'}"
-        )
-    known = [score for score in scores.values() if score is not None]
-    return math.fsum(known) / expected if len(known) == len(scores) else None
+    if not rooms:
+        raise UsageError("track score: expected at least one definition, got none")
+    known = [score for room in rooms if (score := scores.get(room, 0.0)) is not None]
+    return math.fsum(known) / len(rooms) if len(known) == len(rooms) else None
 
 
-def expected_definitions(rooms: Mapping[str, Room]) -> dict[str, int]:
-    """How many definitions config.toml gives each track, in its order."""
-    return dict(Counter(room.track for room in rooms.values()))
+def rooms_of_tracks(rooms: Mapping[str, Room]) -> dict[str, tuple[str, ...]]:
+    """The rooms that config.toml gives each track, both in its order."""
+    tracks = dict.fromkeys(room.track for room in rooms.values())
+    return {
+        track: tuple(name for name, room in rooms.items() if room.track == track)
+        for track in tracks
+    }
 
 
 def _pairs(baseline_us: Latencies, ours_us: Latencies) -> list[tuple[float | None, float | None]]:

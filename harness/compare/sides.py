@@ -6,7 +6,7 @@ import dataclasses
 import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from harness.compare.revisions import find_commit, pack_revision
 from harness.config import SolutionConfig, Workspace
 from harness.errors import ToolMissing, UsageError
 from harness.files import expand_home
-from harness.packing import Packed, PackedPeer, content_sha256, list_peers, pack, pack_peer
+from harness.packing import Packed, content_sha256, list_peers, pack, pack_peer
 from harness.packing.official import load_solution_model
 
 OURS, PEERS = "ours", "peers"
@@ -23,10 +23,14 @@ OURS, PEERS = "ours", "peers"
 
 @dataclass(frozen=True)
 class PackedSide:
-    """One thing to measure: how a record names it, and its solution."""
+    """One thing to measure: how a record names it, and its solution.
+
+    versions: of the packages that a peer needs, as installed; none of those that are not.
+    """
 
     side: Side
     packed: Packed
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_missing(self) -> bool:
@@ -201,8 +205,13 @@ def _pack_side(
 
 def _pack_library(workspace: Workspace, library: str, room: str) -> PackedSide:
     peer = pack_peer(workspace, room, library)
-    installed = installed_version(peer.package)
-    reason = _why_missing(peer, installed)
+    pins = ((peer.package, peer.pinned), *peer.requires)
+    versions = {
+        package: installed
+        for package, _ in pins
+        if (installed := installed_version(package)) is not None
+    }
+    reason = _why_missing(pins, versions)
     side = Side(
         name=library,
         kind="peer",
@@ -210,12 +219,14 @@ def _pack_library(workspace: Workspace, library: str, room: str) -> PackedSide:
         solution_sha256=peer.packed.sha256,
         package=peer.package,
         pinned=peer.pinned,
-        installed=installed,
+        installed=versions.get(peer.package),
         prepared=peer.prepared,
+        stands_in=peer.stands_in or None,
+        caveat=peer.caveat or None,
         state="measured" if reason is None else "missing",
         reason=reason,
     )
-    return PackedSide(side, peer.packed)
+    return PackedSide(side, peer.packed, versions)
 
 
 def installed_version(package: str) -> str | None:
@@ -226,17 +237,19 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def _why_missing(peer: PackedPeer, installed: str | None) -> str | None:
-    """One line about a library that is not here as pinned, or None.
+def _why_missing(pins: Sequence[tuple[str, str]], versions: Mapping[str, str]) -> str | None:
+    """One line about the first package that is not here as pinned, or None.
 
     A build label such as +cu130 names no other release.
     """
-    if installed is not None and installed.partition("+")[0] == peer.pinned:
-        return None
-    return (
-        f"{peer.package}: installed {installed or 'none'}, pinned {peer.pinned}; "
-        f"pip install '{peer.package}=={peer.pinned}'"
-    )
+    for package, pinned in pins:
+        installed = versions.get(package, "none")
+        if installed.partition("+")[0] != pinned:
+            return (
+                f"{package}: installed {installed}, pinned {pinned}; "
+                f"pip install '{package}=={pinned}'"
+            )
+    return None
 
 
 def _read_solution(path: Path) -> tuple[str, Any]:

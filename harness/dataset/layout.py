@@ -102,11 +102,14 @@ def export(
     rooms = {name: workspace.rooms[name] for name in chosen}
     # What can fail for want of a file fails first, before gigabytes are made and copied.
     solutions = {name: packing.pack(workspace, name) for name in rooms}
-    for name, room in rooms.items():
-        ensure_blobs(source, room, chosen[name], progress)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
     try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+    except OSError as error:
+        raise DatasetError(f"{directory}: cannot be written: {error}") from error
+    try:
+        for name, room in rooms.items():
+            ensure_blobs(source, room, chosen[name], progress)
         num_workloads = blobs = 0
         for name, room in rooms.items():
             room_workloads, room_blobs = _export_room(source, partial, room, chosen[name])

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from harness.devices.sources import DeviceFacts, GpuProcess, Nvml, load_nvml
 from harness.errors import DeviceBusy, EnvironmentUnfit
+from harness.files import hold_lock
 
-LOCK_POLL_S = 0.2
 APPLICATION = "flashinfer-contest-kernels"
 
 
@@ -64,31 +62,11 @@ def device_lock(uuid: str, wait_s: float = 0.0) -> Iterator[None]:
     path = lock_folder() / f"{uuid}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - kept open while locked
+        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - kept open while locked
     except OSError as error:
         raise EnvironmentUnfit(
             f"{path}: cannot make the GPU's lock file: {error}; set XDG_CACHE_HOME to a folder "
             "that can be written"
         ) from error
-    with handle:
-        deadline = time.monotonic() + wait_s
-        while not _try_lock(handle.fileno()):
-            if time.monotonic() >= deadline:
-                handle.seek(0)
-                holder = handle.read().strip() or "unknown"
-                raise DeviceBusy(
-                    f"{uuid}: another run holds this GPU (pid {holder}); wait for it to end"
-                )
-            time.sleep(min(LOCK_POLL_S, max(0.0, deadline - time.monotonic())))
-        handle.truncate(0)
-        handle.write(f"{os.getpid()}\n")
-        handle.flush()
+    with file, hold_lock(file, wait_s, f"GPU {uuid}"):
         yield
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import selectors
@@ -301,6 +302,9 @@ def _read_latencies(answer: dict[str, Any], count: int) -> tuple[float, ...]:
         raise _Garbled() from error
     if len(latencies_us) != count:
         raise _Garbled(f"expected {count} latencies from the judge, got {len(latencies_us)}")
+    for value in latencies_us:
+        if not 0.0 < value < math.inf:
+            raise _Garbled(f"expected latencies above 0 from the judge, got {value}")
     return latencies_us
 
 

@@ -34,7 +34,14 @@ from harness.evaluate.plan import (
 from harness.evaluate.pool import Pool, build_cache
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Outcome, Status
-from harness.evaluate.verdicts import entry_of, outcome_of, read_environment, resume_key, utc_now
+from harness.evaluate.verdicts import (
+    entry_of,
+    outcome_of,
+    read_environment,
+    resume_key,
+    utc_now,
+    whole_seconds,
+)
 from harness.records import (
     COMMIT,
     RETRIED_STATUSES,
@@ -277,7 +284,7 @@ def _record_of(
             )
             for row, outcome in zip(plan.rows, result.outcomes, strict=True)
         ),
-        measured_at=result.started_at[: len("2026-01-31T23:59:59")] + "Z",
+        measured_at=whole_seconds(result.started_at),
     )
 
 

@@ -86,6 +86,13 @@ def outcome_of(entry: TraceEntry) -> Outcome:
     )
 
 
+def whole_seconds(stamp: str) -> str:
+    """What `utc_now` gave, without its fraction: the form that records are dated in."""
+    return (
+        datetime.datetime.fromisoformat(stamp.removesuffix("Z")).isoformat(timespec="seconds") + "Z"
+    )
+
+
 def utc_now(timespec: str = "seconds") -> str:
     now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
     return now.isoformat(timespec=timespec) + "Z"

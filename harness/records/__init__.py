@@ -33,8 +33,11 @@ from harness.records.ledger import ResumeKey, TraceEntry, TraceLedger
 from harness.records.lines import LedgerWarning, append_line, read_lines, sole_writer
 from harness.records.runs import (
     COMMIT,
+    COMMIT_OR_UNKNOWN,
+    NAME,
     OFFICIAL_STATUSES,
     RETRIED_STATUSES,
+    SHA256,
     STATUSES,
     UNJUDGED_STATUSES,
     UNKNOWN_COMMIT,
@@ -44,14 +47,18 @@ from harness.records.runs import (
     WorkloadRow,
     to_text,
 )
+from harness.records.strict_json import dump_document, read_json
 from harness.records.summary import ABSENT, Summary, format_digits, format_us, summarise
 
 __all__ = [
     "ABSENT",
     "COMMIT",
+    "COMMIT_OR_UNKNOWN",
     "HASH_CHARACTERS",
+    "NAME",
     "OFFICIAL_STATUSES",
     "RETRIED_STATUSES",
+    "SHA256",
     "STATUSES",
     "UNJUDGED_STATUSES",
     "UNKNOWN_COMMIT",
@@ -67,12 +74,14 @@ __all__ = [
     "WorkloadRow",
     "all_latest",
     "append_line",
+    "dump_document",
     "format_digits",
     "format_us",
     "judge_sha256",
     "latest",
     "load",
     "official_uuids",
+    "read_json",
     "read_lines",
     "run_path",
     "settings_sha256",

@@ -13,7 +13,7 @@ from harness.config import load_workspace
 from harness.errors import RecordError
 from harness.files import write_atomically
 from harness.records.runs import RETRIED_STATUSES, RunRecord, to_text
-from harness.records.strict_json import encode, parse
+from harness.records.strict_json import encode, read_json
 
 RESULT_TIMER = "cupti"  # the only timer whose numbers may stand in results/latest
 HASH_CHARACTERS = 8
@@ -21,12 +21,7 @@ HASH_CHARACTERS = 8
 
 def load(path: Path) -> RunRecord:
     """Read one run record. Raises RecordError naming file and key."""
-    try:
-        values = parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RecordError(f"{path}: no such record; run `harness evaluate --record`") from error
-    except (ValueError, OSError) as error:
-        raise RecordError(f"{path}: not a JSON record: {error}") from error
+    values = read_json(path, "python -m harness evaluate --record")
     return RunRecord.from_json(values, str(path))
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.errors import DeviceBusy, InfrastructureFailure, RecordError
+from harness.errors import InfrastructureFailure, RecordError
+from harness.files import hold_lock
 from harness.records.strict_json import dump, parse
 
 TORN_SUFFIX = ".torn"
 LOCK_SUFFIX = ".lock"
-LOCK_POLL_S = 0.1
 _Entry = TypeVar("_Entry")
 
 
@@ -45,8 +44,12 @@ def append_line(path: Path, values: Any) -> None:
             f"{path}: cannot append a trace: {error}; free space and run again with --resume"
         ) from error
     if moved:
-        with contextlib.suppress(LedgerWarning):  # under -W error the next verdicts count more
-            warnings.warn(f"{path}: {moved}", LedgerWarning, stacklevel=3)
+        _warn(f"{path}: {moved}")
+
+
+def _warn(text: str) -> None:
+    with contextlib.suppress(LedgerWarning):  # under -W error the other verdicts count more
+        warnings.warn(text, LedgerWarning, stacklevel=4)
 
 
 def read_lines(path: Path, read: Callable[[Any, str], _Entry]) -> list[_Entry]:
@@ -65,9 +68,7 @@ def read_lines(path: Path, read: Callable[[Any, str], _Entry]) -> list[_Entry]:
         try:
             entries.append(read(parse(line.decode()), source))
         except (ValueError, RecordError) as error:
-            warnings.warn(
-                f"{source}: left out a line that is no trace: {error}", LedgerWarning, stacklevel=3
-            )
+            _warn(f"{source}: left out a line that is no trace: {error}")
     return entries
 
 
@@ -79,23 +80,8 @@ def sole_writer(path: Path, wait_s: float = 0.0) -> Iterator[None]:
     for the present holder. Raises DeviceBusy naming its pid.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(path.name + LOCK_SUFFIX), "a+", encoding="utf-8") as handle:
-        deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= deadline:
-                    handle.seek(0)
-                    holder = handle.read().strip() or "unknown"
-                    raise DeviceBusy(
-                        f"{path}: another run (pid {holder}) is writing it; wait for it to end"
-                    ) from error
-            time.sleep(LOCK_POLL_S)
-        handle.truncate(0)
-        handle.write(f"{os.getpid()}\n")
-        handle.flush()
+    lock = path.with_name(path.name + LOCK_SUFFIX)
+    with open(lock, "a+", encoding="utf-8") as file, hold_lock(file, wait_s, str(path)):
         yield
 
 

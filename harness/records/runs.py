@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from harness.records.strict_json import Fields, dump, encode
+from harness.records.strict_json import Fields, dump_document, encode
 from harness.records.summary import summarise
 
 OFFICIAL_STATUSES = (
@@ -26,12 +26,11 @@ RETRIED_STATUSES = ("INFRASTRUCTURE", "REFERENCE_ERROR")
 # flashinfer-bench main reports a call without GPU work as RUNTIME_ERROR of the solution.
 STATUSES = (*OFFICIAL_STATUSES, "NO_GPU_WORK", *UNJUDGED_STATUSES)
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 COMMIT = re.compile(r"[0-9a-f]{7,40}(-dirty)?")
 UNKNOWN_COMMIT = "unknown"  # of a tree without git
-_COMMIT_OR_UNKNOWN = re.compile(f"{COMMIT.pattern}|{UNKNOWN_COMMIT}")
-_MEASURED_AT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
+COMMIT_OR_UNKNOWN = re.compile(f"{COMMIT.pattern}|{UNKNOWN_COMMIT}")
 
 
 @dataclass(frozen=True)
@@ -170,16 +169,16 @@ def _read_record(table: Fields) -> RunRecord:
     counts = table.count("passed"), table.count("total")
     mean_us = table.positive("mean_latency_us")
     record = RunRecord(
-        room=table.text("room", _NAME),
+        room=table.text("room", NAME),
         definition=table.text("definition"),
         solution_name=table.text("solution_name"),
-        solution_sha256=table.text("solution_sha256", _SHA256),
-        judge_sha256=table.text("judge_sha256", _SHA256),
-        commit=table.text("commit", _COMMIT_OR_UNKNOWN),
-        device=table.text("device", _NAME),
+        solution_sha256=table.text("solution_sha256", SHA256),
+        judge_sha256=table.text("judge_sha256", SHA256),
+        commit=table.text("commit", COMMIT_OR_UNKNOWN),
+        device=table.text("device", NAME),
         driver=None if table.is_null("driver") else table.text("driver"),
         libraries=table.texts("libraries"),
-        clocks=None if table.is_null("clocks") else table.take("clocks", dict),
+        clocks=table.clocks("clocks"),
         timer=timer,
         protocol=Protocol(
             warmup=protocol.count("warmup"),
@@ -189,10 +188,10 @@ def _read_record(table: Fields) -> RunRecord:
             rtol=protocol.number("rtol", 0.0),
             required_matched_ratio=protocol.number("required_matched_ratio", 0.0, 1.0),
         ),
-        dataset=DatasetIdentity(dataset.text("name"), dataset.text("sha256", _SHA256)),
+        dataset=DatasetIdentity(dataset.text("name"), dataset.text("sha256", SHA256)),
         seed=table.count("seed"),
         workloads=rows,
-        measured_at=table.text("measured_at", _MEASURED_AT),
+        measured_at=table.moment("measured_at"),
     )
     for part in (protocol, dataset, table):
         part.done()
@@ -208,10 +207,4 @@ def _read_record(table: Fields) -> RunRecord:
 
 def to_text(record: RunRecord) -> str:
     """The record as JSON text, one key a line and one workload a line."""
-    lines = []
-    for key, value in record.to_json().items():
-        text = dump(value)
-        if key == "workloads":
-            text = "[\n" + ",\n".join(f"    {dump(row)}" for row in value) + "\n  ]"
-        lines.append(f"  {dump(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return dump_document(record.to_json(), ("workloads",))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from harness.errors import RecordError
+
+MAX_DIGITS = 19  # of an integer; sizes and counts have fewer
+SHORTEST_US, LONGEST_US = 1e-3, 1e12  # a latency outside is a damaged one
 
 
 def encode(value: Any) -> Any:
@@ -29,13 +34,46 @@ def dump(value: Any) -> str:
     return json.dumps(encode(value), ensure_ascii=False, allow_nan=False)
 
 
+def dump_document(values: Mapping[str, Any], one_a_line: Collection[str]) -> str:
+    """A JSON object as text, one key a line; the lists under `one_a_line` one item a line."""
+    lines = []
+    for key, value in values.items():
+        text = dump(value)
+        if key in one_a_line:
+            text = "[\n" + ",\n".join(f"    {dump(item)}" for item in value) + "\n  ]"
+        lines.append(f"  {dump(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def parse(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError, also for the bare NaN that json accepts."""
-    return json.loads(text, parse_constant=_refuse_constant)
+    """The value of a JSON text. Raises ValueError, also for what json accepts or stumbles on: a
+    bare NaN, a number beyond a float's range, halves of a character, hundreds of levels."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_int=_parse_integer)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return value
+
+
+def _parse_integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
 
 
 def _refuse_constant(token: str) -> None:
     raise ValueError(f"{token} is not JSON")
+
+
+def read_json(path: Path, command: str) -> Any:
+    """The value of a record's file. command: what makes it. Raises RecordError naming the file."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecordError(f"{path}: no such record; run `{command}`") from error
+    except (ValueError, OSError) as error:
+        raise RecordError(f"{path}: not a JSON record: {error}") from error
 
 
 class Fields:
@@ -99,13 +137,35 @@ class Fields:
         return self.number(key, 0.0)
 
     def positive(self, key: str) -> float | None:
-        """A latency in µs or null. A sentinel such as 0, -1 or inf is refused."""
+        """A latency in µs or null. A sentinel such as 0, -1 or inf is refused, and damage."""
         if self.is_null(key):
             return None
         value: float = self.take(key, float)
-        if not 0.0 < value < math.inf:
+        if not value > 0.0:
             raise self.fail(key, "a number above 0, or null", value)
+        if not SHORTEST_US <= value <= LONGEST_US:
+            what = f"a latency from {SHORTEST_US:g} to {LONGEST_US:g} µs, or null"
+            raise self.fail(key, what, value)
         return value
+
+    def moment(self, key: str) -> str:
+        """A UTC time such as 2026-01-31T23:59:59Z, and one that the calendar has."""
+        value = self.text(key)
+        try:
+            datetime.datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ")
+        except ValueError as error:
+            raise self.fail(key, "text like 2026-01-31T23:59:59Z", value) from error
+        return value
+
+    def clocks(self, key: str) -> dict[str, Any] | None:
+        """What `harness.devices.summarise_clocks` makes, or null."""
+        if self.is_null(key):
+            return None
+        values: dict[str, Any] = self.take(key, dict)
+        counts = [values.get(name) for name in ("samples", "throttled")]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            raise self.fail(key, "counts of samples and of throttled ones", values)
+        return values
 
     def texts(self, key: str) -> dict[str, str]:
         """An object whose values are all text."""

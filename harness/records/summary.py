@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SIGNIFICANT_DIGITS = 4
-ABSENT = "–"  # noqa: RUF001 - an en dash: no number is known
+ABSENT = "-"  # no number is known; ASCII, for terminals that have nothing else
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from harness.compare.statistics import Interval
 from harness.records import ABSENT, HASH_CHARACTERS, format_digits, format_us
 
 RATIO_DIGITS = 3
 SPEEDUP_DIGITS = 4  # of two sides: a margin of 1 % must show
+SHARE_DIGITS = 2
 ERROR_DIGITS = 2
-DASH = "–"  # noqa: RUF001 - an en dash, from one bound to the other
+DASH = "-"  # from one bound to the other
 STALE = "stale, measured on "
 UNDEFINED = "undefined"
 
@@ -28,6 +30,7 @@ class Kind(Enum):
     CODE: hashes and UUIDs. CONTENT: a short hash, after STALE where the room packs to other
     content now. US: µs, four digits. RATIO: to a floor, three digits. SPEEDUP: to another side,
     four digits. SCORE: a speed-up that may be undefined. INTERVAL: (low, high) of a speed-up.
+    SHARE: a fraction, in percent.
     """
 
     TEXT = "text"
@@ -39,6 +42,7 @@ class Kind(Enum):
     RATIO = "ratio"
     SPEEDUP = "speedup"
     INTERVAL = "interval"
+    SHARE = "share"
     ERROR = "error"
     WORD = "word"
 
@@ -48,7 +52,8 @@ class Kind(Enum):
 
 
 _NUMBERS = (
-    *(Kind.COUNT, Kind.US, Kind.RATIO, Kind.SPEEDUP, Kind.SCORE, Kind.INTERVAL, Kind.ERROR),
+    *(Kind.COUNT, Kind.US, Kind.RATIO, Kind.SPEEDUP, Kind.SCORE, Kind.INTERVAL, Kind.SHARE),
+    Kind.ERROR,
 )
 
 
@@ -172,9 +177,16 @@ def format_value(kind: Kind, value: Value) -> str:
         return format_digits(value, RATIO_DIGITS)
     if kind in (Kind.SPEEDUP, Kind.SCORE):
         return format_digits(value, SPEEDUP_DIGITS)
+    if kind is Kind.SHARE:
+        return f"{format_digits(100 * value, SHARE_DIGITS)} %"
     if kind is Kind.ERROR:
         return f"{value:.{ERROR_DIGITS}g}"
     return str(value)
+
+
+def bounds(interval: Interval | None) -> tuple[float, float] | None:
+    """A value of an INTERVAL column."""
+    return (interval.low, interval.high) if interval else None
 
 
 def content_label(sha256: str, is_stale: bool) -> str:

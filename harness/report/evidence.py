@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import dataset, roofline
-from harness.compare.analysis import Comparison, analyse
+from harness.compare.analysis import Comparison, OfficialScore, analyse, official_score
+from harness.compare.ledger import CompareLedger
 from harness.compare.published import PUBLISHED, Published, read_published
 from harness.compare.record import CONTROL, CompareRecord, Side, all_compare
 from harness.config import Workspace
@@ -20,6 +21,7 @@ from harness.report.logs import one_line
 from harness.roofline import Work
 
 RoomData = tuple[str, str]  # a room, and the sha256 of the workload data that it was measured on
+SideWorkload = tuple[str, str, str]  # a room, a side of its comparison, and a workload's UUID
 
 PROMOTIONS = "results/promotions.jsonl"
 
@@ -37,6 +39,10 @@ class Compared:
         """Those whose other side ran, in the record's order."""
         return [other for other in self.others if self.side(other.b).state != "missing"]
 
+    def official(self) -> OfficialScore:
+        """S_d of the room on the record's device."""
+        return official_score(self.others)
+
     def side(self, name: str) -> Side:
         return next(side for side in self.record.sides if side.name == name)
 
@@ -46,8 +52,9 @@ class Evidence:
     """packed: content hash of each room now, None where it does not pack. packed_peers: the same
     of (room, library). latest: last full sweeps. runs: every recorded run. promoted: (room,
     content hash) pairs; None where no ledger names any. compared: by room. verdicts: the last one
-    on each workload of the content that `latest` records. work: bytes and flops of each workload of
-    a room and data set, by UUID; without_work: why such a pair has none. published: what others
+    on each workload of the content that `latest` records. side_logs: what failed sides of a
+    comparison printed, of the content that it records. work: bytes and flops of each workload of a
+    room and data set, by UUID; without_work: why such a pair has none. published: what others
     measured on another chip, by UUID."""
 
     workspace: Workspace
@@ -58,6 +65,7 @@ class Evidence:
     promoted: frozenset[tuple[str, str]] | None
     compared: Mapping[str, Compared]
     verdicts: tuple[TraceEntry, ...]
+    side_logs: Mapping[SideWorkload, str]
     work: Mapping[RoomData, Mapping[str, Work]]
     without_work: Mapping[RoomData, str]
     published: Mapping[str, Published]
@@ -85,6 +93,11 @@ def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
         promoted=read_promotions(root),
         compared=compared,
         verdicts=tuple(entry for record in latest for entry in _last_verdicts(root, record)),
+        side_logs={
+            key: log
+            for one in compared.values()
+            for key, log in _read_side_logs(root, one.record).items()
+        },
         work=work,
         without_work=without_work,
         published=read_published(root) if (root / PUBLISHED).exists() else {},
@@ -100,7 +113,7 @@ def read_promotions(root: Path) -> frozenset[tuple[str, str]] | None:
     if not path.exists():
         return None
     promoted = set()
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
             try:
                 values = parse(line)
@@ -148,6 +161,17 @@ def _last_verdicts(root: Path, record: RunRecord) -> list[TraceEntry]:
         if entry.solution_sha256 == record.solution_sha256
     }
     return [last[row.uuid] for row in record.workloads if row.uuid in last]
+
+
+def _read_side_logs(root: Path, record: CompareRecord) -> dict[SideWorkload, str]:
+    """The newest log of each failed side and workload; nothing where this machine keeps none."""
+    contents = {side.name: side.solution_sha256 for side in record.sides}
+    return {
+        (record.room, name, entry.key.uuid): log
+        for entry in CompareLedger.of(root, record.device, record.room).entries()
+        for name, log in entry.logs.items()
+        if log and dict(entry.key.sides)[name] == contents.get(name)
+    }
 
 
 def _count_work(

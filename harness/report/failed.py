@@ -102,7 +102,7 @@ def _verdicts(evidence: Evidence, room: str, device: str) -> list[TraceEntry]:
 
 
 def _logs(evidence: Evidence) -> tuple[Log, ...]:
-    """The newest log of each status of each room and device."""
+    """The newest log of each status of each room and device, of sweeps and then of each side."""
     newest: dict[tuple[str, str, str], TraceEntry] = {}
     for entry in evidence.verdicts:
         key = (entry.room, entry.device, entry.status)
@@ -111,10 +111,25 @@ def _logs(evidence: Evidence) -> tuple[Log, ...]:
         if entry.status != "PASSED" and text and is_newer:
             newest[key] = entry
     root = str(evidence.workspace.root)
-    return tuple(
+    of_sweeps = [
         Log(
             f"{room} on {device}: {status}, workload {entry.uuid[:HASH_CHARACTERS]}",
             shorten_log(entry.log or entry.detail, root),
         )
         for (room, device, status), entry in newest.items()
-    )
+    ]
+    return (*of_sweeps, *_side_logs(evidence, root))
+
+
+def _side_logs(evidence: Evidence, root: str) -> list[Log]:
+    """One log of each status of each side of a comparison."""
+    found: dict[str, Log] = {}
+    for room, compared in evidence.compared.items():
+        for row in compared.record.workloads:
+            for name, result in row.sides.items():
+                text = evidence.side_logs.get((room, name, row.uuid))
+                title = f"{room} on {compared.record.device}, {name}: {result.status}"
+                if result.status != "PASSED" and text and title not in found:
+                    uuid = row.uuid[:HASH_CHARACTERS]
+                    found[title] = Log(f"{title}, workload {uuid}", shorten_log(text, root))
+    return list(found.values())

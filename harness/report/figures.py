@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.compare.record import require_comparable
-from harness.errors import RecordError
+from harness.compare.record import difference
 from harness.records import RunRecord
 from harness.report.document import Block, Bullets, Figure, Paragraph, Section
 from harness.report.evidence import PROMOTIONS, Compared, Evidence
 from harness.report.head import NOT_COMPARED
+from harness.report.logs import one_line
 from harness.report.plots import (
     FLOOR,
     Bar,
@@ -72,11 +72,16 @@ def _speedups(evidence: Evidence, device: str, notes: list[str]) -> list[Figure]
             notes.append(f"Speed-up: {room} {NOT_COMPARED} on {device}.")
             continue
         for other in compared.tried():
-            if other.score and other.score.value > 0:
-                score = other.score
-                bars.append(Bar(room, other.b, score.value, score.low, score.high))
-            else:
+            side, interval = compared.side(other.b), other.score_interval
+            if interval is None:
                 notes.append(f"Speed-up: {room} against {other.b} has no bar: a workload failed.")
+                continue
+            bars.append(Bar(room, other.b, interval.value, interval.low, interval.high))
+            if side.stands_in or side.caveat:
+                notes.append(
+                    f"Speed-up: {room}: {side.label}"
+                    + (f": {one_line(side.caveat)}" if side.caveat else "")
+                )
     if not bars:
         return []
     return [draw_speedups(f"speedup-{device}", device, bars, side_names(evidence))]
@@ -190,12 +195,8 @@ def _history(evidence: Evidence, device: str, notes: list[str]) -> list[Figure]:
 
 
 def _fits(run: RunRecord, latest: RunRecord) -> bool:
-    try:
-        require_comparable(run, latest)
-    except RecordError:
-        return False
     same = [row.uuid for row in run.workloads] == [row.uuid for row in latest.workloads]
-    return same and run.mean_latency_us is not None
+    return same and difference(run, latest) is None and run.mean_latency_us is not None
 
 
 def _as_run(run: RunRecord, promoted: frozenset[tuple[str, str]] | None) -> Run:

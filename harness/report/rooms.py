@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.compare.analysis import Comparison
+from harness.compare.analysis import NO_CONTROL_OF_OTHERS, Comparison
 from harness.compare.published import CHIP, Published
 from harness.compare.record import CompareRow, Side
 from harness.compare.scores import BASELINE
@@ -22,6 +22,7 @@ from harness.report.document import (
     Section,
     Table,
     Value,
+    bounds,
     content_label,
     split_axes,
 )
@@ -53,6 +54,8 @@ _SIDE_COLUMNS = (
     Column("pinned"),
     Column("installed"),
     Column("prepared before the call"),
+    Column("stands in"),
+    Column("caveat"),
     Column("content", Kind.CONTENT),
     Column("state"),
 )
@@ -107,14 +110,13 @@ def _against_table(compared: Compared) -> Table:
     empty = (None,) * (len(_AGAINST_COLUMNS) - 6)
     rows: list[tuple[Value, ...]] = [(*_side_latencies(compared, ours), *empty, device)]
     for other in compared.others:
-        score = other.score
         ran = compared.side(other.b).state != "missing"
         counts = (other.wins, other.ties, other.losses, *(other.words[word] for word in WORDS))
         rows.append(
             (
                 *_side_latencies(compared, compared.side(other.b)),
-                score.value if score else None,
-                (score.low, score.high) if score else None,
+                other.score,
+                bounds(other.score_interval),
                 other.ratio_of_means,
                 other.geometric_mean,
                 *(counts if ran else (None,) * len(counts)),
@@ -129,13 +131,13 @@ def _against_table(compared: Compared) -> Table:
 
 
 def _side_latencies(compared: Compared, side: Side) -> tuple[Value, ...]:
-    """Name, passed, and mean, median and p95 in µs."""
+    """Label, passed, and mean, median and p95 in µs."""
     latencies_us = [median_us(row, side.name) for row in compared.record.workloads]
     summary = summarise(latencies_us)
     averages = (summary.mean_us, summary.median_us, summary.p95_us) if summary else (None,) * 3
     passed = sum(latency_us is not None for latency_us in latencies_us)
     counts = f"{passed}/{len(latencies_us)}" if side.state != "missing" else "not run"
-    return (side.name, counts, *averages)
+    return (side.label, counts, *averages)
 
 
 def _control_text(compared: Compared) -> str:
@@ -146,7 +148,7 @@ def _control_text(compared: Compared) -> str:
         f"Control: two processes of {control.side} differ by "
         f"{100 * math.sqrt(control.spread.variance):.2g} % a workload beyond their rounds' noise; "
         f"without that, which every interval includes, {control.different} of "
-        f"{control.compared} workloads would be called FAST or SLOW."
+        f"{control.compared} workloads would be called FAST or SLOW. {NO_CONTROL_OF_OTHERS}"
     )
 
 
@@ -161,7 +163,10 @@ def _sides_table(evidence: Evidence, compared: Compared) -> Table:
             side.package,
             side.pinned,
             side.installed,
-            one_line(side.prepared) if side.prepared else None,
+            *(
+                one_line(text) if text else None
+                for text in (side.prepared, side.stands_in, side.caveat)
+            ),
             content_label(
                 side.solution_sha256,
                 (side == compared.ours or is_measured_peer(side))
@@ -202,7 +207,8 @@ def _words_text(words: Mapping[str, int]) -> str:
 
 def _workloads_table(evidence: Evidence, compared: Compared) -> Table:
     """Every workload in the record's order, ours beside every side that ran, and what others
-    published for another chip where that is known."""
+    published for another chip where that is known. A side that ran fewer rounds than ours stands
+    beside ours of those rounds."""
     ours, others = compared.ours.name, compared.tried()
     columns = [
         Column("workload", Kind.CODE),
@@ -211,11 +217,20 @@ def _workloads_table(evidence: Evidence, compared: Compared) -> Table:
         Column("floor µs", Kind.US),
         Column(f"{ours} / floor", Kind.RATIO),
     ]
+    ours_us = [median_us(row, ours) for row in compared.record.workloads]
+    shorter = {
+        other.b
+        for other in others
+        if any(row.interval and row.a_us != us for row, us in zip(other.rows, ours_us, strict=True))
+    }
     for other in others:
+        if other.b in shorter:
+            columns.append(Column(f"{ours} µs beside {other.b}", Kind.US))
         columns += [
             Column(f"{other.b} µs", Kind.US),
             Column(f"{other.b} / {ours}", Kind.SPEEDUP),
             Column(f"{other.b} interval", Kind.INTERVAL),
+            Column(f"{other.b} detects", Kind.SHARE),
             Column(f"{other.b} word", Kind.WORD),
         ]
     elsewhere = _published_latencies(evidence, compared)
@@ -223,14 +238,17 @@ def _workloads_table(evidence: Evidence, compared: Compared) -> Table:
     axes, shared = split_axes([row.axes for row in compared.record.workloads])
     rows: list[tuple[Value, ...]] = []
     for index, row in enumerate(compared.record.workloads):
-        ours_us = median_us(row, ours)
-        cells: list[Value] = [row.uuid[:HASH_CHARACTERS], axes[index], ours_us]
-        cells += [row.floor_us, divide(ours_us, row.floor_us)]
+        cells: list[Value] = [row.uuid[:HASH_CHARACTERS], axes[index], ours_us[index]]
+        cells += [row.floor_us, divide(ours_us[index], row.floor_us)]
         for other in others:
+            cells += [other.rows[index].a_us] if other.b in shorter else []
             cells += _against_cells(row, other, index)
         cells += [latencies_us[index] for latencies_us in elsewhere.values()]
         rows.append(tuple(cells))
-    caption = f"{compared.record.room} on {compared.record.device}, every workload{shared}."
+    caption = (
+        f"{compared.record.room} on {compared.record.device}, every workload{shared}. Detects: the "
+        "least difference that these rounds tell from none four times in five."
+    )
     return Table(_name("workloads", compared), caption, tuple(columns), tuple(rows))
 
 
@@ -246,7 +264,8 @@ def _published_latencies(evidence: Evidence, compared: Compared) -> dict[str, li
 
 
 def _against_cells(row: CompareRow, other: Comparison, index: int) -> tuple[Value, ...]:
-    """Latency, ratio, interval and word; in the word's place the first status that is no pass."""
+    """Latency, ratio, interval, detectable effect and word; in the word's place the first status
+    that is no pass."""
     found = other.rows[index]
     interval = found.interval
     statuses = [
@@ -255,9 +274,10 @@ def _against_cells(row: CompareRow, other: Comparison, index: int) -> tuple[Valu
         if name not in row.sides or row.sides[name].status != "PASSED"
     ]
     return (
-        median_us(row, other.b),
+        found.b_us,
         interval.value if interval else None,
-        (interval.low, interval.high) if interval else None,
+        bounds(interval),
+        interval.mde if interval else None,
         found.word or next(iter(statuses), None),
     )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.compare.analysis import Comparison
-from harness.compare.scores import BASELINE, expected_definitions, track_score
+from harness.compare.scores import BASELINE, TRACK_RULE, rooms_of_tracks, track_score
 from harness.report.document import (
     Block,
     Bullets,
@@ -15,6 +15,7 @@ from harness.report.document import (
     Section,
     Table,
     Value,
+    bounds,
     content_label,
 )
 from harness.report.evidence import Compared, Evidence
@@ -23,9 +24,9 @@ from harness.report.logs import one_line
 
 _WHAT = (
     f"S_d is the mean over a definition's workloads of {BASELINE} latency over ours, and 0 where "
-    "one of ours fails; S_track is the mean of S_d over a track's definitions. Long workloads "
-    "decide the ratio of means, and the geometric mean alone keeps its verdict when the two sides "
-    "change places. None of the three stands in for another."
+    f"one of ours fails; S_track is the mean of S_d over a track's definitions. {TRACK_RULE} Long "
+    "workloads decide the ratio of means, and the geometric mean alone keeps its verdict when the "
+    "two sides change places. None of the three stands in for another."
 )
 _SCORE_COLUMNS = (
     Column("room"),
@@ -39,11 +40,11 @@ _SCORE_COLUMNS = (
     Column("device"),
     Column("content", Kind.CONTENT),
 )
-_TRACK_COLUMNS = (
+TRACK_COLUMNS = (
     Column("track"),
-    Column("device"),
-    Column("definitions with S_d"),
     Column("S_track", Kind.SCORE),
+    Column("definitions compared"),
+    Column("device"),
 )
 
 
@@ -72,80 +73,69 @@ def best_peer(compared: Compared) -> Comparison | None:
     ]
     if compared.ours.state != "measured":
         return None
-    return min(correct, key=lambda other: other.score.value if other.score else 0.0, default=None)
+    return min(correct, key=lambda other: other.score or 0.0, default=None)
+
+
+def explain_score(compared: Compared) -> list[str]:
+    """Why S_d is 0 or undefined, and what a reader of the scores must know of their sides."""
+    official, best = compared.official(), best_peer(compared)
+    where = f"{compared.record.room} on {compared.record.device}"
+    lines = []
+    if official.reason is not None:
+        value = "0" if official.value == 0 else "undefined on this device"
+        lines.append(f"{where}: S_d is {value}: {one_line(official.reason)}")
+    shown = {other.b for other in (official.against, best) if other is not None}
+    lines += [
+        f"{where}: {side.label}: {one_line(side.caveat)}"
+        for side in compared.record.sides
+        if side.name in shown and side.caveat
+    ]
+    return lines
+
+
+def track_row(
+    track: str, rooms: Sequence[str], compared: Mapping[str, Compared], device: str
+) -> tuple[Value, ...]:
+    """S_track of the definitions that were compared on one device; TRACK_RULE says how."""
+    here = [name for name in rooms if name in compared and compared[name].record.device == device]
+    scores = {name: compared[name].official().value for name in here}
+    return (track, track_score(rooms, scores), f"{len(here)}/{len(rooms)}", device)
 
 
 def _score_row(evidence: Evidence, room: str) -> tuple[Value, ...]:
     compared = evidence.compared.get(room)
     if compared is None:
         return (room, *[None] * (len(_SCORE_COLUMNS) - 3), NOT_COMPARED, None)
-    official = _against_baseline(compared)
-    score = official.score if official else None
-    best = best_peer(compared)
-    nearest = best.score if best else None
+    official, best = compared.official(), best_peer(compared)
+    against = official.against
     sha256 = compared.ours.solution_sha256
     return (
         room,
-        score.value if score else None,
-        (score.low, score.high) if score else None,
-        official.ratio_of_means if official else None,
-        official.geometric_mean if official else None,
-        best.b if best else None,
-        nearest.value if nearest else None,
-        (nearest.low, nearest.high) if nearest else None,
+        official.value,
+        bounds(against.score_interval if against else None),
+        against.ratio_of_means if against else None,
+        against.geometric_mean if against else None,
+        compared.side(best.b).label if best else None,
+        best.score if best else None,
+        bounds(best.score_interval if best else None),
         compared.record.device,
         content_label(sha256, sha256 != evidence.packed.get(room)),
     )
 
 
-def _against_baseline(compared: Compared) -> Comparison | None:
-    return next((other for other in compared.others if other.b == BASELINE), None)
-
-
 def _notes(evidence: Evidence, room: str) -> list[str]:
-    """Why a room's S_d is 0 or undefined."""
     compared = evidence.compared.get(room)
     if compared is None:
         return [f"{room}: {NOT_COMPARED}; run {TO_COMPARE.format(room=room)}"]
-    official = _against_baseline(compared)
-    if official and official.score_reason is None:
-        return []
-    if official is None:
-        reason = f"{BASELINE} was no side of the comparison"
-    elif compared.side(BASELINE).state == "missing":
-        reason = f"{BASELINE} could not be tried: {compared.side(BASELINE).reason}"
-    else:
-        reason = official.score_reason or ""
-    value = "S_d is 0" if official and official.score else "S_d is undefined on this device"
-    return [f"{room} on {compared.record.device}: {value}: {one_line(reason)}"]
+    return explain_score(compared)
 
 
 def _track_table(evidence: Evidence) -> Table:
     """One row a track and device on which any of its definitions was compared."""
-    rooms = evidence.workspace.rooms
     rows: list[tuple[Value, ...]] = []
-    for track, expected in expected_definitions(rooms).items():
-        names = [name for name, room in rooms.items() if room.track == track]
+    for track, names in rooms_of_tracks(evidence.workspace.rooms).items():
         devices = {evidence.compared[n].record.device for n in names if n in evidence.compared}
-        rows += [_track_row(evidence, track, device, names, expected) for device in sorted(devices)]
+        rows += [track_row(track, names, evidence.compared, device) for device in sorted(devices)]
         if not devices:
-            rows.append((track, NOT_COMPARED, f"0/{expected}", None))
-    return Table("tracks", "S_track of every track and device.", _TRACK_COLUMNS, tuple(rows))
-
-
-def _track_row(
-    evidence: Evidence, track: str, device: str, names: Sequence[str], expected: int
-) -> tuple[Value, ...]:
-    """A definition that was not compared here leaves its track undefined: nothing says it is 0."""
-    here = {
-        name: compared
-        for name in names
-        if (compared := evidence.compared.get(name)) and compared.record.device == device
-    }
-    official = {name: _against_baseline(compared) for name, compared in here.items()}
-    scores = {
-        name: found.score.value if (found := official.get(name)) and found.score else None
-        for name in names
-    }
-    defined = sum(score is not None for score in scores.values())
-    return (track, device, f"{defined}/{expected}", track_score(scores, expected))
+            rows.append((track, None, f"0/{len(names)}", NOT_COMPARED))
+    return Table("tracks", "S_track of every track and device.", TRACK_COLUMNS, tuple(rows))

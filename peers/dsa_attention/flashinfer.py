@@ -17,26 +17,35 @@ PREPARED = (
     "sparse_indices tensor, as a server does once a step; rows whose padding is not at their end "
     "are sorted there too"
 )
+STANDS_IN = "BatchMLAPagedAttentionWrapper with pages of one token"
 
 WORKSPACE_BYTES = 128 * 1024 * 1024
+
+
+def remember(*tensors):
+    """These tensors by identity and version; none is kept alive."""
+    return [(weakref.ref(tensor), tensor._version) for tensor in tensors]
+
+
+def is_same(key, *tensors):
+    """Whether `key` remembers just these tensors, and none was written since."""
+    return len(key) == len(tensors) and all(
+        reference() is tensor and version == tensor._version
+        for (reference, version), tensor in zip(key, tensors, strict=True)
+    )
 
 
 class Plans:
     """A planned wrapper for the sparse_indices given last; planned anew for others."""
 
     def __init__(self):
-        self.key, self.wrapper, self.empty = None, None, None
+        self.key, self.sm_scale, self.wrapper, self.empty = (), None, None, None
 
     def get(self, sparse_indices, sm_scale, q_nope, q_pe):
-        key = self.key
-        is_known = (
-            key is not None
-            and key[0]() is sparse_indices
-            and key[1:] == (sparse_indices._version, sm_scale)
-        )
-        if not is_known:
+        if not is_same(self.key, sparse_indices) or sm_scale != self.sm_scale:
+            self.key = ()
             self.plan(sparse_indices, sm_scale, q_nope, q_pe)
-            self.key = (weakref.ref(sparse_indices), sparse_indices._version, sm_scale)
+            self.key, self.sm_scale = remember(sparse_indices), sm_scale
         return self.wrapper, self.empty
 
     def plan(self, sparse_indices, sm_scale, q_nope, q_pe):

@@ -11,6 +11,11 @@ import flashinfer.gdn_decode
 
 PACKAGE = "flashinfer-python"
 PREPARED = "nothing"
+REQUIRES = ("nvidia-cutlass-dsl",)
+CAVEAT = (
+    "its latency holds a copy of the state, which a server that updates in place does not make, "
+    "and the gap that the host leaves between copy and kernel"
+)
 
 
 def run(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state):

@@ -17,6 +17,7 @@ from flashinfer.jit.fused_moe import gen_cutlass_fused_moe_sm90_module
 
 PACKAGE = "flashinfer-python"
 PREPARED = "nothing"
+STANDS_IN = "cutlass_fused_moe behind routing of PyTorch"  # the function itself on sm_100
 
 NUM_EXPERTS, NUM_GROUPS, NUM_KEPT_GROUPS, TOP_K = 256, 8, 4, 8
 DEEPSEEK_ROUTING = 2

@@ -40,7 +40,8 @@ def skip_unless_installed(package, pinned):
 @pytest.mark.parametrize(("room", "library"), PEERS, ids=map("/".join, PEERS))
 def test_passes_the_official_rule(room, library):
     peer = pack_peer(WORKSPACE, room, library)
-    skip_unless_installed(peer.package, peer.pinned)
+    for package, pinned in ((peer.package, peer.pinned), *peer.requires):
+        skip_unless_installed(package, pinned)
     facts = read_facts()
     prefix = WORKSPACE.room(room).smoke[-1]
     request = Request(rooms=(room,), workloads=(prefix,), trials=1)

@@ -115,13 +115,16 @@ class FakePool:
 class CompareRoom:
     """A checkout whose room packs to content "a" and whose peers pack to what `peers` says.
 
-    peers: library -> (content character, pinned, installed or None).
+    peers: library -> (content character, pinned, installed or None). notes: further fields of every
+    PackedPeer. packages: what is installed beside the libraries.
     """
 
     def __init__(self, root: Path, monkeypatch) -> None:
         self.workspace: Workspace = small_checkout(root / "checkout")
         self.content = "a"
         self.peers: dict[str, tuple[str, str, str | None]] = {"lib": ("b", "1.2", "1.2")}
+        self.notes: dict[str, object] = {}
+        self.packages: dict[str, str] = {}
         for source in planning.JUDGE_SOURCES:
             path = self.workspace.root / source
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +137,7 @@ class CompareRoom:
             "sides.pack": lambda _, room: self.packed("", self.content),
             "sides.pack_peer": self.pack_peer,
             "sides.list_peers": lambda _, room: tuple(self.peers) if room == ROOM else (),
-            "sides.installed_version": lambda package: self.peers[package][2],
+            "sides.installed_version": self.installed_version,
             "engine.dataset.ensure_blobs": lambda *_: None,
             "engine.read_data": lambda *_: {},
             "engine.require_idle": lambda facts: None,
@@ -150,7 +153,11 @@ class CompareRoom:
     def pack_peer(self, _, room: str, library: str) -> PackedPeer:
         content, pinned, _ = self.peers[library]
         packed = self.packed(f"{library}-", content)
-        return PackedPeer(library, room, packed, library, pinned, "nothing")
+        values = {"stands_in": "", "caveat": "", "requires": (), **self.notes}
+        return PackedPeer(library, room, packed, library, pinned, "nothing", **values)
+
+    def installed_version(self, package: str) -> str | None:
+        return self.peers[package][2] if package in self.peers else self.packages.get(package)
 
     @property
     def uuids(self) -> list[str]:

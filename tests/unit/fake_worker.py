@@ -26,6 +26,9 @@ OUTCOME = {
 }
 
 
+LATENCIES = {"garbleslater": "fast", "nanlater": float("nan"), "zerolater": 0}
+
+
 def main(read_fd, write_fd, device):
     requests = os.fdopen(int(read_fd))
     replies = os.fdopen(int(write_fd), "w")
@@ -119,8 +122,8 @@ def measure(behaviour, iterations):
         time.sleep(60)
     if behaviour == "failslater":
         return {"outcome": {**OUTCOME, "status": "RUNTIME_ERROR", "detail": "no more memory"}}
-    if behaviour == "garbleslater":
-        return {"latencies_us": ["fast"] * iterations}
+    if behaviour in LATENCIES:
+        return {"latencies_us": [LATENCIES[behaviour]] * iterations}
     return {"latencies_us": [2.5] * (iterations - (behaviour == "shorter"))}
 
 

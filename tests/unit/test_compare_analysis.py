@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from harness.compare.analysis import analyse
+from harness.compare.analysis import analyse, official_score
 from harness.compare.record import CompareRecord
 from harness.compare.statistics import (
     FAST,
@@ -59,12 +59,12 @@ def test_score_and_averages_are_of_the_medians():
     found = analyse(record, "ours", "fla")
     ours_us, fla_us = _latencies(record, "ours"), _latencies(record, "fla")
     ratios = [b / a for a, b in zip(ours_us, fla_us, strict=True)]
-    assert found.score.value == pytest.approx(statistics.mean(ratios))
-    assert found.score.low < found.score.value < found.score.high
+    assert found.score == found.score_interval.value == pytest.approx(statistics.mean(ratios))
+    assert found.score_interval.low < found.score < found.score_interval.high
     assert found.ratio_of_means == pytest.approx(sum(fla_us) / sum(ours_us))
     assert found.geometric_mean == pytest.approx(statistics.geometric_mean(ratios))
     assert found.score_reason is None
-    assert found.score == score_interval(
+    assert found.score_interval == score_interval(
         [row.sides["ours"].rounds_us for row in record.workloads],
         [row.sides["fla"].rounds_us for row in record.workloads],
     )
@@ -80,10 +80,61 @@ def test_wins_ties_and_losses_are_counted_at_the_margin():
     assert analyse(record, "ours", "fla", 0.1).words[SAME] == 2
 
 
+def test_wins_and_words_count_the_same_ratios():
+    values = compare_values({"fla": 1.0}, rounds=8, control=False)
+    for row in values["workloads"]:  # the middle half's mean is 1.01 and more, the median below
+        row["sides"]["ours"]["rounds_us"] = [100.0] * 8
+        row["sides"]["fla"]["rounds_us"] = [100.0] * 2 + [100.5] * 3 + [104.0] * 3
+    found = analyse(CompareRecord.from_json(values), "ours", "fla")
+    assert all(row.b_us / row.a_us < 1.01 < row.interval.value for row in found.rows)
+    assert (found.wins, found.ties, found.losses) == (3, 0, 0)
+
+
+def _official(record, *peers):
+    return official_score([analyse(record, "ours", peer) for peer in peers])
+
+
+def test_the_official_score_is_the_one_against_flashinfer():
+    record = compare_record({"fla": 1.5, "flashinfer": 2.0})
+    found = _official(record, "fla", "flashinfer")
+    assert found.against == analyse(record, "ours", "flashinfer")
+    assert (found.value, found.reason) == (found.against.score, None)
+
+
+def test_what_stands_in_for_flashinfer_gives_no_official_score():
+    record = compare_record({"flashinfer": 2.0}, stands_in={"flashinfer": "BatchMLA"})
+    found = _official(record, "flashinfer")
+    assert (found.value, found.against) == (None, None)
+    assert found.reason == (
+        "FlashInfer's own kernels for this definition do not run on this device; measured in "
+        "their place: BatchMLA"
+    )
+    assert analyse(record, "ours", "flashinfer").score == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_baseline_that_did_not_run_gives_no_official_score():
+    found = _official(compare_record({"fla": 2.0}), "fla")
+    assert (found.value, found.reason) == (None, "flashinfer was no side of the comparison")
+    found = _official(compare_record({"fla": 2.0}, missing={"flashinfer": "absent"}), "flashinfer")
+    assert (found.value, found.reason) == (None, "flashinfer could not be tried: absent")
+    failing = {"flashinfer": (2, "RUNTIME_ERROR", "no sm_90")}
+    found = _official(compare_record({"flashinfer": 2.0}, failing=failing), "flashinfer")
+    assert found.value is None and "1 of 3 workloads of flashinfer" in found.reason
+
+
+def test_a_failure_of_ours_is_an_official_score_of_zero():
+    failing = {"ours": (1, "TIMEOUT", "hung")}
+    record = compare_record({"flashinfer": 2.0}, failing=failing, control=False)
+    found = _official(record, "flashinfer")
+    assert found.value == 0.0 and "TIMEOUT: hung" in found.reason
+    record = compare_record({}, failing=failing, missing={"flashinfer": "absent"}, control=False)
+    assert _official(record, "flashinfer").value == 0.0  # whatever the baseline does
+
+
 def test_a_failure_of_a_scores_zero_and_says_so():
     record = compare_record({"fla": 2.0}, failing={"ours": (1, "TIMEOUT", "hung")}, control=False)
     found = analyse(record, "ours", "fla")
-    assert (found.score.value, found.score.low, found.score.high) == (0.0, 0.0, 0.0)
+    assert (found.score, found.score_interval) == (0.0, None)
     assert found.score_reason == (
         "1 of 3 workloads of ours have no latency; the first: ours: TIMEOUT: hung"
     )
@@ -140,7 +191,7 @@ def test_a_slow_side_with_fewer_rounds_is_paired_round_by_round():
     for interval, index in zip(others, (0, 2), strict=True):
         sides = record.workloads[index].sides
         assert interval == ratio_intervals([sides["ours"].rounds_us], [sides["fla"].rounds_us])[0]
-    assert found.score.value == pytest.approx(2.0, rel=0.01)
+    assert found.score == pytest.approx(2.0, rel=0.01)
 
 
 def test_regimes_have_a_geometric_mean_where_all_of_their_workloads_compare():
@@ -174,9 +225,8 @@ def test_a_control_that_differs_is_counted():
         ]
     control = analyse(CompareRecord.from_json(values), "ours", "fla").control
     assert (control.compared, control.different) == (4, 2)
-    assert math.sqrt(control.spread.variance) == pytest.approx(
-        math.log(1.2) / math.sqrt(2), rel=0.05
-    )
+    assert math.sqrt(control.spread.common) == pytest.approx(math.log(1.2) / 2, rel=0.05)
+    assert math.sqrt(control.spread.within) == pytest.approx(math.log(1.2) / math.sqrt(3), rel=0.05)
     assert control.geometric_mean == pytest.approx(math.sqrt(1.2), rel=0.01)
 
 
@@ -193,7 +243,8 @@ def test_what_two_processes_differ_by_widens_every_interval_and_the_score():
     for row, calm in zip(found.rows, alone.rows, strict=True):
         assert row.interval.value == calm.interval.value
         assert row.interval.low < 0.9 and row.interval.high > 1.3
-    assert found.score.low < alone.score.low and found.score.high > alone.score.high
+    assert found.score_interval.low < alone.score_interval.low
+    assert found.score_interval.high > alone.score_interval.high
     assert analyse(CompareRecord.from_json(values), "ours", "control").words[FAST] == 2
 
 

@@ -11,6 +11,7 @@ from harness.compare.analysis import analyse
 from harness.compare.display import describe_room
 from harness.compare.lanes import open_lanes
 from harness.compare.ledger import CompareEntry, CompareLedger
+from harness.compare.plan import record_objection
 from harness.compare.record import load_compare
 from harness.compare.rounds import Visits, judge_sides, measure_sides
 from harness.compare.statistics import DEFAULT_ROUNDS
@@ -74,12 +75,12 @@ def test_the_first_turn_is_discarded(room):
 
 
 def test_drift_of_the_machine_does_not_pass_for_a_difference(room):
-    """Everything slows down by 60 % while the workload is measured; B is as fast as A."""
+    """Everything slows down by 10 % while the workload is measured; B is as fast as A."""
     clock = Counter()
 
     def script(side, uuid, turn):
         clock["turns"] += 1
-        return 10.0 * (1.0 + 0.6 * (clock["turns"] % 40) / 40)
+        return 10.0 * (1.0 + 0.1 * (clock["turns"] % 40) / 40)
 
     code, _, text = room.compare(script, margin=0.03)
     assert code is ExitCode.OK
@@ -90,10 +91,19 @@ def test_a_side_of_long_calls_gets_fewer_rounds(room):
     _, gpu, _ = room.compare(steady(ours=10.0, lib=20_001.0))
     first = room.uuids[0]
     counts = Counter(gpu.turns(first))
-    assert counts == {"ours": 13, "control": 13, "lib": 1 + 3}
+    assert counts == {"ours": 13, "control": 13, "lib": 2 + 3}
     calls = {side: call for side, uuid, *call in gpu.order if uuid == first}
     assert calls == {"ours": [2, 10], "control": [2, 10], "lib": [0, 2]}
     assert len(entries(room)[0].results["lib"].rounds_us) == 3
+
+
+def test_one_hiccup_costs_a_side_no_rounds(room):
+    def script(side, uuid, turn):
+        return 20_001.0 if (side, turn) == ("lib", 0) else 10.0
+
+    _, gpu, _ = room.compare(script)
+    assert Counter(gpu.turns(room.uuids[0])) == {"ours": 13, "control": 13, "lib": 2 + 12}
+    assert entries(room)[0].results["lib"].rounds_us == (10.0,) * 12
 
 
 def test_twins_build_one_after_the_other_the_first_time(room):
@@ -161,6 +171,21 @@ def test_strangers_who_came_during_the_room_withhold_every_verdict(room, monkeyp
     assert "another process computed on the GPU" in text and "not recorded" in text
 
 
+def test_what_was_measured_beside_strangers_is_measured_again(room, monkeypatch):
+    script = steady(ours=10.0, lib=20.0)
+    monkeypatch.setattr("harness.compare.engine.SETTLE_S", 0.0)
+    first, second = room.uuids
+    room.compare(script, workloads=(first,))
+    room.others = (GpuProcess(77, None),)
+    code, _, text = room.compare(script, resume=True)
+    assert code is ExitCode.INCOMPLETE and "run again with --resume" in text
+    assert [entry.key.uuid for entry in entries(room)] == [first], "an earlier run's line counts"
+    room.others = ()
+    code, gpu, text = room.compare(script, resume=True, record=True)
+    assert code is ExitCode.OK and {uuid for _, uuid in gpu.judged} == {second}
+    assert [row.uuid for row in record_of(room).workloads] == [first, second]
+
+
 def test_throttling_is_noted(room, monkeypatch):
     sample = ClockSample(sm_mhz=1500, reasons=0x08)
     monkeypatch.setattr("harness.compare.engine.sample_clocks", lambda facts: sample)
@@ -187,6 +212,39 @@ def test_a_side_that_dies_in_the_middle_is_a_row_and_the_others_go_on(room):
     assert len(results["ours"].rounds_us) == len(results["control"].rounds_us) == 12
     assert gpu.turns(first).count("lib") == 6 and gpu.turns(second).count("lib") == 13
     assert f"open: lib failed 1 of 2 workloads, the first {first[:8]}" in text
+
+
+def test_a_room_whose_every_b_fails_everywhere_compared_nothing(room):
+    script = steady(ours=10.0, lib=20.0, other=20.0)
+    verdicts = {("lib", uuid): WRONG for uuid in room.uuids}
+    for exit_zero in (False, True):
+        code, _, text = room.compare(script, verdicts=verdicts, exit_zero=exit_zero)
+        assert code is ExitCode.TOOL_MISSING
+        assert "gdn_decode: nothing was compared, no B passed a workload" in text
+    room.peers["other"] = ("c", "2.0", "2.0")
+    assert room.compare(script, b="peers", verdicts=verdicts)[0] is ExitCode.OK
+    ours = {(side, uuid): WRONG for side in ("ours", "control") for uuid in room.uuids}
+    assert room.compare(script, verdicts={**verdicts, **ours})[0] is ExitCode.FAILED
+    assert room.compare(script, verdicts=ours, exit_zero=True)[0] is ExitCode.OK
+
+
+def test_what_a_failed_side_printed_is_kept_until_it_passes(room):
+    first, second = room.uuids
+    crash = replace(CRASH, log="CUDA error: an illegal memory access")
+    verdicts = {("lib", second): replace(WRONG, log="printed by lib")}
+
+    def script(side, uuid, turn):
+        return crash if (side, uuid, turn) == ("lib", first, 5) else 10.0
+
+    room.compare(script, verdicts=verdicts)
+    ledger = CompareLedger.of(room.workspace.root, GPU.slug, ROOM)
+    content = "b" * 64
+    assert ledger.final_logs() == {
+        (first, "lib", content): crash.log,
+        (second, "lib", content): "printed by lib",
+    }
+    room.compare(steady(ours=10.0), workloads=(first,), seed=1)
+    assert list(ledger.final_logs()) == [(second, "lib", content)]
 
 
 def test_a_side_a_that_is_wrong_fails_the_comparison(room):
@@ -257,6 +315,35 @@ def test_a_library_of_another_version_is_missing(room):
 def test_a_build_label_is_no_other_version(room):
     room.peers["lib"] = ("b", "1.2", "1.2+cu130")
     assert room.compare(steady(ours=10.0, lib=20.0))[0] is ExitCode.OK
+
+
+def test_what_a_library_needs_besides_itself_counts_as_pinned_too(room):
+    room.notes = {"requires": (("dsl", "4.1"),)}
+    for installed in ({}, {"dsl": "4.0"}):
+        room.packages = installed
+        code, gpu, text = room.compare(steady(ours=10.0, lib=20.0))
+        found = installed.get("dsl", "none")
+        assert f"dsl: installed {found}, pinned 4.1; pip install 'dsl==4.1'" in text
+        assert code is ExitCode.TOOL_MISSING and gpu.judged == []
+    room.packages = {"dsl": "4.1+cu130"}
+    code, _, text = room.compare(steady(ours=10.0, lib=20.0), record=True)
+    assert code is ExitCode.OK and "lib 1.2, dsl 4.1+cu130, prepared" in text
+    assert record_of(room).libraries["dsl"] == "4.1+cu130"
+    assert ("dsl", "4.1+cu130") in entries(room)[0].key.environment
+
+
+def test_what_there_is_to_know_about_a_library_is_said_and_recorded(room):
+    for notes, expected in (
+        ({"stands_in": "BatchMLA", "caveat": "It copies first."}, ("BatchMLA", "It copies first.")),
+        ({}, (None, None)),
+    ):
+        room.notes = notes
+        text = room.compare(steady(ours=10.0, lib=20.0), record=True)[2]
+        lib = record_of(room).side("lib")
+        assert (lib.stands_in, lib.caveat) == expected
+        assert ("in place of the official baseline: BatchMLA, It copies first." in text) is bool(
+            notes
+        )
 
 
 def test_two_sides_of_the_same_content_say_so(room):
@@ -356,12 +443,28 @@ def test_a_record_holds_every_round_of_every_side(room):
         (GPU, {"a": "lib", "b": "ours"}),
         (GPU, {"workloads": ("901e5104",)}),
         (GPU, {"trials": 1}),
+        (GPU, {"rounds": 5}),
+        (GPU, {"iterations": 9}),
         (CPU, {}),
     ],
 )
-def test_a_record_needs_ours_all_workloads_and_a_gpu(room, facts, request_):
+def test_a_record_needs_ours_all_workloads_enough_rounds_and_a_gpu(room, facts, request_):
     with pytest.raises(UsageError, match="--record"):
         room.compare(steady(ours=10.0, lib=20.0), facts, record=True, **request_)
+
+
+def test_a_record_that_could_not_be_made_now_is_no_evidence(room):
+    room.compare(steady(ours=10.0, lib=20.0), record=True, rounds=6)
+    record = record_of(room)
+    assert record_objection(record) is None
+    for change, words in (
+        ({"protocol": replace(record.protocol, rounds=5)}, "at least 6 rounds, got 5"),
+        ({"protocol": replace(record.protocol, iterations=1)}, "at least 10 iterations, got 1"),
+        ({"sides": record.sides[:2]}, "the first side again as control"),
+        ({"sides": record.sides[1:]}, "expected ours as the first side, got lib"),
+        ({"timer": "host"}, "CUPTI"),
+    ):
+        assert words in record_objection(replace(record, **change))
 
 
 def test_a_comparison_without_a_gpu_needs_workers_of_its_own(room, monkeypatch):
@@ -381,9 +484,19 @@ def test_a_line_comes_back_as_it_was_written_and_a_wrong_one_does_not(room):
     path = CompareLedger.of(room.workspace.root, GPU.slug, ROOM).path
     line = json.loads(path.read_text().splitlines()[0])
     assert json.loads(json.dumps(CompareEntry.from_json(line).to_json())) == line
-    line["results"]["lib"]["status"] = "FINE"
-    with pytest.raises(RecordError, match="status"):
-        CompareEntry.from_json(line)
+    without_logs = {key: value for key, value in line.items() if key != "logs"}
+    assert CompareEntry.from_json(without_logs).logs == {}, "a line from before they were kept"
+    lib = line["results"]["lib"]
+    for wrong in (
+        {"status": "FINE"},
+        {"rounds_us": [20.0] * 2},
+        {"rounds_us": [20.0, 20.0, 0.0]},
+        {"rounds_us": [20.0, 20.0, "NaN"]},
+        {"status": "TIMEOUT"},
+    ):
+        line["results"]["lib"] = {**lib, **wrong}
+        with pytest.raises(RecordError, match=r"status|rounds_us"):
+            CompareEntry.from_json(line)
 
 
 # What is shown at the end
@@ -423,7 +536,7 @@ def test_real_workers_stay_warm_from_workload_to_workload_and_one_crash_is_one_s
         for _ in range(2):
             outcomes = judge_sides(lanes, jobs, lambda stage: None)
             assert {outcome.status for outcome in outcomes.values()} == {Status.PASSED}
-            results.append(measure_sides(lanes, outcomes, Visits(3, 0, 2), 60.0))
+            results.append(measure_sides(lanes, outcomes, Visits(3, 0, 2), 60.0)[0])
     for result in results:
         assert len(result["ours"].rounds_us) == len(result["control"].rounds_us) == 3
         assert result["lib"].status == "RUNTIME_ERROR" and "code 3" in result["lib"].detail

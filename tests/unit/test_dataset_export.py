@@ -109,6 +109,14 @@ def test_a_folder_in_use_is_refused(small, tmp_path):
     assert not (small.root / "blob").exists()
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_made(small, tmp_path):
+    (tmp_path / "file").write_text("")
+    shutil.rmtree(small.root / "blob", ignore_errors=True)
+    with pytest.raises(DatasetError, match="cannot be written"):
+        dataset.export(small, small.root, tmp_path / "file" / "set")
+    assert not (small.root / "blob").exists()
+
+
 def test_an_empty_folder_is_taken(small, tmp_path):
     (tmp_path / "empty").mkdir()
     report = dataset.export(small, small.root, tmp_path / "empty", "b8f4f012 e05c6c03")

@@ -35,6 +35,7 @@ def raising(error):
         (ModuleNotFoundError("No module named 'rich'", name="rich"), 4, "error: rich is not"),
         (OSError("the line went dead"), 3, "error: the line went dead; "),
         (BrokenPipeError(32, "Broken pipe"), 3, "error: standard output: its reader left"),
+        (UnicodeDecodeError("utf-8", b"abc\xff", 3, 4, "no"), 3, "not UTF-8, near b'abc\\xff'"),
         (UnicodeEncodeError("ascii", "a \u00b5", 2, 3, "no"), 3, "'\\xb5'; set PYTHONIOENCODING"),
     ],
     ids=lambda value: type(value).__name__,

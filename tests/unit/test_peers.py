@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import re
 import sys
+from collections import Counter
 
 import pytest
 
@@ -59,7 +61,8 @@ def test_a_peer_packs_into_an_official_solution(room, library):
     assert solution["definition"] == WORKSPACE.room(room).definition
     assert solution["spec"]["entry_point"] == f"{library}.py::run"
     assert solution["spec"]["destination_passing_style"] is True
-    assert solution["spec"]["dependencies"] == [f"{peer.package}=={peer.pinned}"]
+    pins = ((peer.package, peer.pinned), *peer.requires)
+    assert solution["spec"]["dependencies"] == [f"{name}=={version}" for name, version in pins]
     source = (WORKSPACE.root / "peers" / room / f"{library}.py").read_text()
     files = {file["path"]: file["content"] for file in solution["sources"]}
     assert files.pop(f"{library}.py") == source
@@ -77,13 +80,77 @@ def test_a_peer_says_what_it_is_and_what_it_prepares(room, library):
     assert (peer.prepared == "nothing") is not keeps_something or peer.prepared.startswith(
         "nothing by this file"
     )
-    assert "data_ptr" not in text or "buffer_ptrs=[self.buffer.data_ptr()]" in text
+    assert "data_ptr" not in text or text.count("buffer_ptrs=[buffer.data_ptr()]") == 1
+    assert (peer.stands_in != "") == ("STANDS_IN" in text)
+    assert (peer.caveat != "") == ("CAVEAT" in text)
 
 
-def test_the_extra_installs_what_is_pinned():
-    project = tomllib.loads((WORKSPACE.root / "pyproject.toml").read_text())["project"]
-    pins = {f"{peer.package}=={peer.version}" for peer in WORKSPACE.peers.values()}
-    assert sorted(project["optional-dependencies"]["peers"]) == sorted(pins)
+def test_the_peers_that_stand_in_for_the_official_baseline_say_so():
+    """Of the libraries that the definitions' fi_api names, this release runs two there."""
+    packed = {room: pack_peer(WORKSPACE, room, "flashinfer") for room in WORKSPACE.rooms}
+    assert {room: peer.stands_in.partition(" ")[0] for room, peer in packed.items()} == {
+        "moe": "cutlass_fused_moe",
+        "dsa_indexer": "top_k_page_table_transform",
+        "dsa_attention": "BatchMLAPagedAttentionWrapper",
+        "gdn_decode": "",
+        "gdn_prefill": "",
+    }
+    others = [pair for pair in OURS if pair[1] != "flashinfer"]
+    assert [pair for pair in others if pack_peer(WORKSPACE, *pair).stands_in] == []
+
+
+def test_what_compiles_a_kernel_is_pinned_too():
+    peer = pack_peer(WORKSPACE, "gdn_decode", "flashinfer")
+    assert [name for name, _ in peer.requires] == ["nvidia-cutlass-dsl"]
+    assert "copy of the state" in peer.caveat
+
+
+def command_lines(text):
+    """Each indented command of a page, continued lines joined."""
+    return [
+        line.strip() for line in re.sub(r"\\\n\s*", "", text).split("\n") if line[:4] == " " * 4
+    ]
+
+
+def test_readme_page_and_extra_give_one_recipe():
+    """Libraries without their requirements; the extra has what they need, and no torch."""
+    root = WORKSPACE.root
+    peers = [peer for peer in WORKSPACE.peers.values() if peer.package != "torch"]
+    libraries = {f"{peer.package}=={peer.version}" for peer in peers}
+    required = {f"{name}=={pin}" for peer in peers for name, pin in peer.requires.items()}
+    expected = None
+    for name in ("README.md", "docs/peers.md"):
+        lines = command_lines((root / name).read_text())
+        (bare,) = [line for line in lines if "--no-deps" in line]
+        assert set(re.findall(r"\S+==\S+", bare)) == libraries
+        recipe = [line for line in lines if ".[peers]" in line or line == bare]
+        assert len(recipe) == 2 and recipe == (expected or recipe)
+        expected = recipe
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extra = project["optional-dependencies"]["peers"]
+    assert {line for line in extra if "==" in line} == required
+    names = {re.split(r"[=<>]", line)[0] for line in extra}
+    assert not names & {peer.package for peer in WORKSPACE.peers.values()}
+
+
+def defined_functions():
+    """(name, peer, AST without positions) of every function at a peer's top level but `run`."""
+    found = []
+    for room, library in OURS:
+        path = WORKSPACE.root / "peers" / room / f"{library}.py"
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name != "run":
+                found.append((node.name, f"{room}/{library}", ast.dump(node)))
+    return found
+
+
+def test_functions_of_one_name_are_one_function():
+    """A peer is one file, so that peers repeat functions; a mended one is mended everywhere."""
+    names = Counter(name for name, _, _ in defined_functions())
+    bodies = Counter(name for name, body in {(name, b) for name, _, b in defined_functions()})
+    repeated = {name: count for name, count in names.items() if count > 1}
+    assert repeated == {"route": 3, "gates": 2, "remember": 4, "is_same": 4}
+    assert {name: bodies[name] for name in repeated} == dict.fromkeys(repeated, 1)
 
 
 def test_the_page_names_every_pin():
@@ -166,6 +233,11 @@ def test_a_definition_without_a_reference(checkout):
         ("factor, y", "y, factor", "parameter 2 is 'y', but 'factor' is passed there"),
         ("norm):", "norm=None):", "run has a default for norm"),
         ("):", ") -> None:", "has the return annotation"),
+        ("\n\n\ndef", "\nSTANDS_IN = 3\n\n\ndef", "library.py:5: expected STANDS_IN = "),
+        ("\n\n\ndef", "\nCAVEAT = ''\n\n\ndef", "library.py:5: expected CAVEAT = "),
+        ("\n\n\ndef", "\nREQUIRES = 'x'\n\n\ndef", "library.py:5: expected REQUIRES = "),
+        ("\n\n\ndef", "\nREQUIRES = (f(),)\n\n\ndef", "or another tuple of names, got None"),
+        ("\n\n\ndef", "\nREQUIRES = ('x',)\n\n\ndef", "REQUIRES names 'x', but requires of"),
         ("    pass", "    from .other import x", "library.py:8: reaches other.py; a peer is one"),
         ("    pass", "    import harness", "library.py:8: imports 'harness'"),
         ("    pass", "    (", "library.py:8:"),
@@ -177,6 +249,20 @@ def test_what_is_refused(checkout, old, new, words):
     message = checkout.refused()
     assert message.startswith("peers/scale_rows/library.py:")
     assert words in message
+
+
+def test_what_a_peer_may_say_of_itself(checkout):
+    peer = pack_peer(checkout.workspace, checkout.room, "library")
+    assert (peer.stands_in, peer.caveat, peer.requires) == ("", "", ())
+    config = checkout.root / "config.toml"
+    config.write_text(config.read_text() + 'requires = { compiler = "4.5.6", other = "1.0" }\n')
+    said = 'STANDS_IN = "a_call"\nCAVEAT = (\n    "one "\n    "two"\n)\nREQUIRES = ("compiler",)\n'
+    checkout.peer(PEER.replace("\n\n\ndef", f"\n{said}\n\ndef"))
+    peer = pack_peer(checkout.workspace, checkout.room, "library")
+    assert (peer.stands_in, peer.caveat) == ("a_call", "one two")
+    assert peer.requires == (("compiler", "4.5.6"),)
+    dependencies = json.loads(peer.packed.text)["spec"]["dependencies"]
+    assert dependencies == ["some-library==1.2.3", "compiler==4.5.6"]
 
 
 def test_an_empty_file(checkout):
@@ -220,6 +306,9 @@ def test_a_room_and_a_checkout_without_peers(checkout):
         ('"some-library"', '"Some Library"', "package: expected a distribution's name"),
         ("version", "release", "[peers.library] lacks 'version' (str)"),
         ("package", 'extra = "x"\npackage', "unknown key 'extra'"),
+        ("package", "requires = { dsl = 4 }\npackage", "dsl: expected str, got 4"),
+        ("package", 'requires = { dsl = ">=4" }\npackage', "requires.dsl: expected one exact"),
+        ("package", 'requires = { DSL = "4" }\npackage', "requires: expected a distribution's"),
         ("peers.library", 'peers."Other-Lib"', "expected a library's short name"),
     ],
 )

@@ -116,9 +116,21 @@ def test_moe_of_torch_is_the_reference(peer):
     assert want.abs().max() > 0
 
 
+def run_compiled(script):
+    """What a script prints in a process of its own, where nothing switches torch.compile off."""
+    environment = {key: value for key, value in os.environ.items() if key != "TORCHDYNAMO_DISABLE"}
+    child = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment | {"PYTHONPATH": os.getcwd()},
+    )
+    assert child.returncode == 0, child.stderr
+    return child.stdout
+
+
 @pytest.mark.slow
 def test_torch_compile_compiles(tmp_path):
-    """Without the variable that switches it off; in a process of its own."""
     script = (
         "import pathlib, torch\n"
         "from tests.oracles.gdn_decode import empty_outputs, random_inputs\n"
@@ -133,25 +145,60 @@ def test_torch_compile_compiles(tmp_path):
         "import torch._dynamo.utils as utils\n"
         "print(utils.counters['stats']['unique_graphs'])\n"
     )
-    environment = {key: value for key, value in os.environ.items() if key != "TORCHDYNAMO_DISABLE"}
-    child = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env=environment | {"PYTHONPATH": os.getcwd()},
+    assert 1 <= int(run_compiled(script)) <= 3
+
+
+@pytest.mark.slow
+def test_the_buffer_of_deep_gemm_mega_is_filled_by_compiled_code(tmp_path):
+    """Its parts are views of one buffer in four types, which torch.compile refuses to write."""
+    script = (
+        "import pathlib, sys, torch\n"
+        "from types import ModuleType, SimpleNamespace\n"
+        "from tests.packed_peers import load_peer\n"
+        "def slices(buffer):\n"
+        "    types = torch.uint8, torch.float32, torch.int64, torch.float32\n"
+        "    parts = buffer.split([128 * width for width in (256, 8, 64, 32)])\n"
+        "    return [part.view(kind).view(128, -1) for part, kind in zip(parts, types)]\n"
+        "stub = sys.modules['deep_gemm'] = ModuleType('deep_gemm')\n"
+        "stub._from_dlpack_if_needed = lambda tensor: tensor\n"
+        "stub._C = SimpleNamespace(\n"
+        "    get_token_alignment_for_mega_moe=lambda: 128,\n"
+        "    get_symm_buffer_size_for_sm90_mega_moe=lambda *_: (128 * 360, slices))\n"
+        f"peer = load_peer('moe', 'deep_gemm_mega', pathlib.Path({str(tmp_path)!r}))\n"
+        "peer.mega.allocate(128, torch.empty(4, 256, 256))\n"
+        "for tokens in (5, 128, 3):\n"
+        "    logits, scales = torch.randn(tokens, 256), torch.randn(2, tokens)\n"
+        "    codes = torch.full((tokens, 256), tokens, dtype=torch.uint8)\n"
+        "    scales[1, 2] = 0.0\n"
+        "    peer.fill(logits, torch.zeros(256), 2.5, 32, 4, codes, scales,\n"
+        "              tuple(view[:tokens] for view in peer.mega.views))\n"
+        "    got, got_scales, experts, weights = slices(peer.mega.symmetric.buffer)\n"
+        "    assert (got[2, 128:] == 0).all() and got_scales[2, 1] == 1.0\n"
+        "    got[2, 128:], got_scales[2, 1] = tokens, 0.0\n"
+        "    assert (got[:tokens] == tokens).all()\n"
+        "    assert torch.equal(got_scales[:tokens], scales.t())\n"
+        "    assert ((experts >= -1) & (experts < 4)).all()\n"
+        "    assert torch.allclose(weights[:tokens].sum(1), torch.tensor(2.5))\n"
+        "import torch._dynamo.utils as utils\n"
+        "print(utils.counters['stats']['unique_graphs'])\n"
     )
-    assert child.returncode == 0, child.stderr
-    assert 1 <= int(child.stdout) <= 3
+    assert 1 <= int(run_compiled(script)) <= 3
 
 
 # Indexers
 
 
-def test_dsa_indexer_of_deep_gemm(peer):
+def test_dsa_indexer_of_deep_gemm_schedules_each_seq_lens_once(peer):
     """DeepGEMM's logits are wider than asked for, and unwritten past a sequence's end."""
+    planned = []
+
+    def plan(context, page, sms, ids):
+        assert (context.shape[1], page, sms, ids) == (1, 64, 132, None)
+        planned.append(context.flatten().tolist())
+        return planned[-1]
 
     def logits(q, cache, weights, context, table, schedule, width, is_clean):
-        assert (schedule, is_clean, q.shape[1]) == ("schedule", False, 1)
+        assert (schedule, is_clean, q.shape[1]) == (context.flatten().tolist(), False, 1)
         assert cache.dtype == torch.uint8
         result = torch.full((q.shape[0], width + 192), float("nan"))
         rows = (q.squeeze(1), cache.view(torch.int8), weights, context.flatten(), table)
@@ -161,12 +208,35 @@ def test_dsa_indexer_of_deep_gemm(peer):
 
     deep_gemm = {
         "get_num_sms": lambda: 132,
-        "get_paged_mqa_logits_metadata": lambda context, page, sms, ids: "schedule",
+        "get_paged_mqa_logits_metadata": plan,
         "fp8_paged_mqa_logits": logits,
     }
-    inputs, output = indexer_inputs(9), dsa_indexer.empty_output(len(SEQ_LENS))
-    peer("dsa_indexer", "deep_gemm", "deep_gemm", **deep_gemm).run(*inputs.values(), output)
-    assert_selects(output, inputs)
+    inputs = indexer_inputs(9)
+    module = peer("dsa_indexer", "deep_gemm", "deep_gemm", **deep_gemm)
+
+    def judge():
+        output = dsa_indexer.empty_output(len(SEQ_LENS))
+        module.run(*inputs.values(), output)
+        assert_selects(output, inputs)
+        return len(planned)
+
+    assert [judge(), judge()] == [1, 1]
+    inputs["seq_lens"][0] = 33
+    assert judge() == 2
+    inputs["seq_lens"] = inputs["seq_lens"].clone()
+    assert judge() == 3
+
+
+def test_a_narrow_block_table_of_deep_gemm(peer):
+    """Fewer columns than 2048: the rest of the output is padding."""
+    module = peer("dsa_indexer", "deep_gemm", "deep_gemm")
+    logits = torch.arange(192.0).view(1, 192)
+    output = torch.zeros(1, 2048, dtype=torch.int32)
+    table = torch.tensor([[7, 3, 5]], dtype=torch.int32)
+    module.select_tokens(logits, torch.tensor([130], dtype=torch.int32), table, output)
+    assert output[0, :3].tolist() == [5 * 64 + 1, 5 * 64, 3 * 64 + 63]
+    assert output[0, 129] == 7 * 64
+    assert (output[0, 130:] == -1).all()
 
 
 def test_dsa_indexer_of_flashinfer(peer):
@@ -262,6 +332,26 @@ def test_dsa_attention_of_flash_mla_joins_each_pair_of_caches_once(peer):
     assert_attends(outputs, inputs)
     assert [cache is seen[0] for cache in seen] == [True, True, False, False]
     assert seen[2] is not seen[3]
+
+
+def test_the_padded_query_of_flash_mla_is_written_anew(peer):
+    """One buffer for each number of tokens; nothing of the call before is left in it."""
+    seen = []
+
+    def sparse(query, *_, **__):
+        seen.append((query, query.clone()))
+        shape = (len(query), 64)
+        return torch.zeros(*shape, 512, dtype=torch.bfloat16), None, torch.zeros(shape)
+
+    module = peer("dsa_attention", "flash_mla", "flash_mla", flash_mla_sparse_fwd=sparse)
+    for num_tokens, seed in ((3, 20), (3, 21), (2, 22), (3, 23)):
+        inputs = dsa_attention.random_inputs(num_tokens, 40, seed=seed)
+        module.run(*inputs.values(), *dsa_attention.empty_outputs(num_tokens))
+        query = seen[-1][1]
+        assert torch.equal(query[:, :16], torch.cat([inputs["q_nope"], inputs["q_pe"]], dim=-1))
+        assert query.shape == (num_tokens, 64, 576) and not query[:, 16:].any()
+    assert seen[0][0] is seen[1][0]
+    assert seen[3][0] is not seen[1][0]
 
 
 # MoE: 4 local experts from expert 32 on, hidden size 256, intermediate size 128
@@ -387,6 +477,9 @@ class MegaKernel:
     def run(self, output, first, second, symmetric, **settings):
         assert settings["activation_clamp"] is None
         codes, scales, experts, factors = self.views
+        assert symmetric.num_max_tokens_per_rank >= len(output)
+        for divided in (scales[: len(output)], first[1], second[1]):
+            assert (divided != 0).all()  # the kernel divides its accumulator by each
         inputs = {
             "hidden_states": codes,
             "hidden_states_scale": scales.t(),
@@ -404,7 +497,9 @@ class MegaKernel:
             output[token] = total
 
 
-def test_moe_of_deep_gemm_mega_prepares_weights_once(peer, monkeypatch):
+@pytest.fixture
+def mega(peer, monkeypatch):
+    """The peer over a stand-in kernel, and a function that judges a number of tokens with it."""
     kernel = MegaKernel()
     native = SimpleNamespace(
         get_token_alignment_for_mega_moe=lambda: 64,
@@ -420,17 +515,27 @@ def test_moe_of_deep_gemm_mega_prepares_weights_once(peer, monkeypatch):
         transform_weights_for_mega_moe_sm90=kernel.transform,
         fp8_mega_moe=kernel.run,
     )
-    weights = moe_inputs(1, seed=12)
-    names = [name for name in weights if name.startswith("gemm")]
-    kept = {name: weights[name] for name in names}
 
-    def judge(num_tokens, **replaced):
-        inputs = moe_inputs(num_tokens, seed=13) | kept | replaced
+    def judge(inputs):
+        num_tokens = len(inputs["routing_logits"])
         inputs["routing_logits"][-1, OFFSET : OFFSET + NUM_LOCAL] = -20.0
         output = torch.full((num_tokens, HIDDEN), float("nan"), dtype=torch.bfloat16)
         module.run(*inputs.values(), output)
         assert_mixes(output, inputs, share=0.02)
         return kernel.layouts, kernel.capacities
+
+    return judge
+
+
+def weights_of(inputs):
+    return {name: value for name, value in inputs.items() if name.startswith("gemm")}
+
+
+def test_moe_of_deep_gemm_mega_prepares_weights_once(mega):
+    kept = weights_of(moe_inputs(1, seed=12))
+
+    def judge(num_tokens, **replaced):
+        return mega(moe_inputs(num_tokens, seed=13) | kept | replaced)
 
     assert judge(6) == (1, 1)
     assert judge(64) == (1, 1)
@@ -438,6 +543,28 @@ def test_moe_of_deep_gemm_mega_prepares_weights_once(peer, monkeypatch):
     kept["gemm2_weights_scale"].mul_(2.0)
     assert judge(6) == (2, 3)
     assert judge(6, gemm1_weights=kept["gemm1_weights"].clone()) == (3, 4)
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["same weights", "new weights"])
+@pytest.mark.parametrize("sizes", [(3, 200, 3), (200, 3, 200)], ids=str)
+def test_workloads_of_deep_gemm_mega_leave_each_other_alone(mega, sizes, is_kept):
+    """A warm worker judges large after small and small after large."""
+    kept = weights_of(moe_inputs(1, seed=15)) if is_kept else {}
+    for seed, num_tokens in enumerate(sizes, 16):
+        mega(moe_inputs(num_tokens, seed=seed) | kept)
+
+
+def test_scales_of_zero_of_deep_gemm_mega(mega):
+    """Blocks of scale 0 add nothing; the kernel, which divides by scales, sees none."""
+    inputs = moe_inputs(20, seed=19)
+    inputs["hidden_states_scale"][1, 2] = 0.0
+    inputs["gemm1_weights_scale"][0, 1, 0] = -0.0
+    inputs["gemm2_weights_scale"][3, 1, 0] = 0.0
+    before = {name: value.clone() for name, value in inputs.items() if torch.is_tensor(value)}
+    mega(inputs)
+    del before["routing_logits"]
+    for name, value in before.items():
+        assert torch.equal(inputs[name].float(), value.float())
 
 
 def test_a_mega_kernel_for_another_gpu_says_why(peer, monkeypatch):

@@ -181,6 +181,8 @@ def test_what_is_kept_is_measured_again_and_again(pool):
         ("dieslater", Status.RUNTIME_ERROR, "SIGSEGV in stage timing"),
         ("failslater", Status.RUNTIME_ERROR, "no more memory"),
         ("garbleslater", Status.RUNTIME_ERROR, "no judge wrote"),
+        ("nanlater", Status.RUNTIME_ERROR, "expected latencies above 0 from the judge, got nan"),
+        ("zerolater", Status.RUNTIME_ERROR, "expected latencies above 0 from the judge, got 0"),
         ("shorter", Status.RUNTIME_ERROR, "expected 3 latencies from the judge, got 2"),
     ],
 )

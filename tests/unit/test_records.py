@@ -113,7 +113,7 @@ def test_text_has_one_workload_a_line():
     assert all(json.loads(line.strip().rstrip(","))["status"] == "PASSED" for line in lines)
 
 
-@given(st.floats(min_value=1e-9, max_value=1e9), st.floats(min_value=1e-9, max_value=1e9))
+@given(st.floats(min_value=1e-3, max_value=1e9), st.floats(min_value=1e-3, max_value=1e9))
 def test_latencies_survive_the_file_to_the_last_bit(first_us, second_us):
     before = record((row("u-0", first_us), row("u-1", second_us)))
     after = RunRecord.from_json(json.loads(to_text(before)))
@@ -150,6 +150,10 @@ def _changed(change):
         (lambda v: v.update(seed="0"), ["seed", "int", "'0'"]),
         (lambda v: v.update(seed=True), ["seed"]),
         (lambda v: v.update(measured_at="yesterday"), ["measured_at"]),
+        (lambda v: v.update(measured_at="2026-13-45T99:99:99Z"), ["measured_at", "2026-13-45"]),
+        (lambda v: v.update(clocks={"throttled": 3}), ["clocks", "samples"]),
+        (lambda v: v["workloads"][1].update(floor_us=1e-300), ["workloads[1].floor_us", "1e-300"]),
+        (lambda v: v["workloads"][1].update(latency_us=1e300), ["workloads[1].latency_us"]),
         (lambda v: v.update(passed=1), ["passed", "2 of 2"]),
         (lambda v: v.update(mean_latency_us=2.0), ["mean_latency_us"]),
         (lambda v: v.update(workloads=[]), ["workloads", "at least one"]),
@@ -181,7 +185,14 @@ def test_a_commit_is_a_hash_or_unknown(commit):
     assert RunRecord.from_json(record(commit=commit).to_json()).commit == commit
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"seed": NaN}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", '{"seed": NaN}', "\x00"),
+        *("[" * 100_000, '{"seed": 1' + "0" * 400 + "}", '{"room": "\\ud800"}', '{"seed": 1e999}'),
+    ],
+    ids=range(9),
+)
 def test_a_damaged_file_is_named(text, tmp_path):
     path = tmp_path / "run.json"
     path.write_text(text)
@@ -429,6 +440,17 @@ def test_a_damaged_line_in_the_middle_is_left_out_and_left_alone(tmp_path):
         assert [e.uuid for e in ledger.entries()] == ["u-0", "u-2"]
     ledger.append(entry("u-3"))
     assert ledger.path.read_bytes().startswith(b"".join(lines))
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"seed": 1' + "0" * 400 + "}", "x"])
+def test_one_bad_line_blocks_nothing_even_where_warnings_are_errors(tmp_path, line):
+    ledger = _ledger(tmp_path)
+    _fill(ledger, 1)
+    with ledger.path.open("a") as stream:
+        stream.write(line + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [e.uuid for e in ledger.entries()] == ["u-0"]
 
 
 def test_a_full_disk_is_an_infrastructure_failure_and_leaves_no_half_line(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.cli import report as command
+from harness.compare.ledger import CompareEntry, CompareKey, CompareLedger
 from harness.config import load_workspace
 from harness.dataset import content_sha256
 from harness.errors import ExitCode, PackingError, RecordError, UsageError
@@ -175,6 +176,28 @@ def test_a_record_and_a_later_trace_may_disagree():
     assert [(line["workload"], line["detail"]) for line in rows] == [
         ("u-0", "slow now"), ("u-1", PASSED_LATER),
     ]  # fmt: skip
+
+
+def test_a_failed_sides_log_is_shown_where_its_content_is_the_recorded_one(workspace):
+    one = compare_record({"fla": 2.0}, failing={"fla": (1, "RUNTIME_ERROR", "no kernel")})
+    _keep_comparison(workspace, one)
+    ledger = CompareLedger.of(workspace.root, one.device, one.room)
+    contents = {side.name: side.solution_sha256 for side in one.sides}
+    for sides, log in (
+        (contents, "an earlier one"),
+        (contents, "first\nlast"),
+        (contents | {"fla": "f" * 64}, "of other content"),
+    ):
+        key = CompareKey(
+            tuple(sides.items()), "b" * 64, "d" * 64, "e" * 64, (), one.device, "u-1"
+        )  # fmt: skip
+        results = one.workloads[1].sides
+        ledger.append(CompareEntry(key, results, {"fla": log}, (), "t0", "t1"))
+    section, rows = _failures(gather(workspace, NOW))
+    assert [(line["side"], line["status"]) for line in rows] == [("fla", "RUNTIME_ERROR")]
+    (log,) = section.blocks[1].blocks
+    assert log.title == "gdn_decode on nvidia-h200, fla: RUNTIME_ERROR, workload u-1"
+    assert log.text == "first\nlast"
 
 
 # --- which runs are drawn --------------------------------------------------------------------

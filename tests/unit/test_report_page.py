@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from harness.compare.published import Published
+from harness.compare.record import CompareRecord
+from harness.config import load_workspace
 from harness.records import ABSENT
 from harness.report.publish import PAGE, compose, render, write_report
 from tests.html_page import Page
-from tests.sample_compare import OURS_SHA256, compare_record
+from tests.sample_compare import OURS_SHA256, compare_record, compare_values
 from tests.sample_evidence import evidence
 from tests.sample_records import entry, record, row
 
@@ -21,7 +24,8 @@ HOSTILE = (
     "\"><script>alert(1)</script>|a|\n</td></table>'\x1b[31m\x00 \u00e4\u6f22 {{ 7*7 }} --> $x$"
 )
 LONG_LOG = "\n".join(f"line {i} {'x' * 400}" for i in range(5000))
-DIGITS = {"us": 4, "ratio": 3, "speedup": 4, "score": 4, "error": 2, "interval": 4, "count": 15}
+DIGITS = {"us": 4, "ratio": 3, "speedup": 4, "score": 4, "error": 2, "interval": 4, "count": 15,
+          "share": 2}  # fmt: skip
 
 
 def _files(*arguments, **changes):
@@ -94,6 +98,8 @@ def _shown(value, kind):
         return {"score": "undefined"}.get(kind, ABSENT)
     if kind == "interval":
         return [float(f"{bound:.{DIGITS[kind] - 1}e}") for bound in value]
+    if kind == "share":
+        value *= 100
     if isinstance(value, (int, float)):
         return float(f"{value:.{DIGITS[kind] - 1}e}") if kind != "us" else value
     return value
@@ -103,7 +109,9 @@ def _read(text, kind):
     if text in (ABSENT, "undefined"):
         return text
     if kind == "interval":
-        return [float(part) for part in text.split(ABSENT)]
+        return [float(part) for part in text.split("-")]
+    if kind == "share":
+        return float(text.removesuffix(" %"))
     return float(text) if kind in DIGITS else text
 
 
@@ -185,10 +193,58 @@ def test_numbers_of_a_comparison_are_the_analysis():
     assert [line["fla word"] for line in workloads] == ["SLOW"] * 3
     assert workloads[1]["flashinfer µs"] == pytest.approx(12.0, rel=0.01)
     assert workloads[1]["floor µs"] == 2.0
+    assert 0 < workloads[1]["flashinfer detects"] < 0.1
+    assert "ours µs beside flashinfer" not in workloads[1]
     assert "0 of 3 workloads would be called FAST or SLOW" in _page(files).text
+    assert "Other sides have no control" in _page(files).text
     assert {line["range"] for line in _table(files, "regimes-gdn_decode-nvidia-h200")} == {
         "1", "4", "16",
     }  # fmt: skip
+
+
+def test_a_side_of_fewer_rounds_stands_beside_ours_of_those_rounds():
+    values = compare_values({"flashinfer": 2.0, "fla": 9.0})
+    ours = values["workloads"][0]["sides"]["ours"]
+    ours["rounds_us"] = [4.0, 4.0, 4.0, 3.0, 3.0, 3.0]
+    values["workloads"][0]["sides"]["fla"]["rounds_us"] = [40.0] * 3
+    files = _files([], [CompareRecord.from_json(values)])
+    line = _table(files, "workloads-gdn_decode-nvidia-h200")[0]
+    assert (line["ours µs"], line["ours µs beside fla"]) == (3.5, 4.0)
+    assert (line["fla µs"], line["fla / ours"]) == (40.0, pytest.approx(10.0))
+    assert "ours µs beside flashinfer" not in line
+
+
+def test_what_stands_in_for_the_baseline_and_caveats_are_shown():
+    one = compare_record(
+        {"flashinfer": 2.0, "fla": 3.0},
+        stands_in={"flashinfer": "BatchMLA"},
+        caveats={"flashinfer": "copies the state first"},
+    )
+    files = _files([], [one])
+    line, text = _table(files, "scores")[1], _page(files).text
+    assert (line["S_d"], line["ratio of means"]) == (None, None)
+    assert line["best correct peer"] == "flashinfer (BatchMLA)"
+    assert line["mean ratio to it"] == pytest.approx(2.0, rel=0.01)
+    assert "do not run on this device; measured in their place: BatchMLA" in text
+    assert "gdn_decode on nvidia-h200: flashinfer (BatchMLA): copies the state first" in text
+    sides = {one["side"]: one for one in _table(files, "sides-gdn_decode-nvidia-h200")}
+    assert sides["flashinfer"]["stands in"] == "BatchMLA"
+    assert sides["flashinfer"]["caveat"] == "copies the state first"
+    assert (sides["fla"]["stands in"], sides["fla"]["caveat"]) == (None, None)
+    against = [one["against"] for one in _table(files, "against-gdn_decode-nvidia-h200")]
+    assert against == ["ours", "flashinfer (BatchMLA)", "fla"]
+    assert "Speed-up: gdn_decode: flashinfer (BatchMLA): copies the state first" in text
+
+
+def test_a_definition_that_was_not_compared_counts_as_zero_in_its_track():
+    rooms = load_workspace().rooms
+    workspace = replace(
+        load_workspace(), rooms={n: rooms[n] for n in ("gdn_decode", "gdn_prefill")}
+    )
+    files = _files([], [compare_record()], workspace=workspace)
+    (track,) = _table(files, "tracks")
+    assert (track["definitions compared"], track["device"]) == ("1/2", "nvidia-h200")
+    assert track["S_track"] == pytest.approx(1.0, rel=0.01)
 
 
 def test_a_missing_baseline_leaves_the_score_undefined():

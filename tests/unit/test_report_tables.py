@@ -43,6 +43,7 @@ def _everything():
         Kind.RATIO: 1.23456,
         Kind.SPEEDUP: 1.23456,
         Kind.INTERVAL: (0.98765, 1.01234),
+        Kind.SHARE: 0.01234,
         Kind.ERROR: 0.00123,
         Kind.WORD: "FAST",
     }
@@ -65,6 +66,7 @@ def test_each_kind_has_its_digits():
         Kind.RATIO: "1.23",
         Kind.SPEEDUP: "1.235",
         Kind.INTERVAL: f"0.9877{ABSENT}1.012",  # the dash is also what stands for nothing
+        Kind.SHARE: "1.2 %",
         Kind.ERROR: "0.0012",
         Kind.WORD: "FAST",
     }
@@ -79,7 +81,7 @@ def test_what_is_not_known_is_a_dash_and_a_score_is_undefined():
 def test_markdown_aligns_numbers_and_sets_hashes_as_code():
     lines = to_markdown(_everything()).splitlines()
     assert len(lines) == 4
-    assert lines[1].count("---:") == 7
+    assert lines[1].count("---:") == 8
     assert "| `3d79cf48` | stale, measured on `3d79cf48` | 128 | 2.187 |" in lines[2]
 
 

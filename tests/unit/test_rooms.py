@@ -310,6 +310,19 @@ def test_a_held_lock_and_its_build_are_left_and_shown_with_age(littered, tmp_pat
     assert not build.exists()
 
 
+def test_the_ledger_of_a_run_that_writes_is_left(littered, checkout, capsys):
+    ledger = littered[0][2]
+    lock = ledger.with_name("moe.jsonl.lock")
+    with lock.open("a") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        assert main(["clean"]) == 0
+        assert ledger.exists() and lock.exists()
+    held = [line for line in capsys.readouterr().out.splitlines() if line.startswith("in use")]
+    assert any("traces" in line for line in held)
+    assert main(["clean"]) == 0
+    assert not ledger.exists()
+
+
 def test_what_cannot_be_removed_is_an_error(littered, monkeypatch, capsys):
     def refuse(path, *arguments):
         raise PermissionError(13, "Permission denied", str(path))

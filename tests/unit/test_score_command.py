@@ -17,6 +17,7 @@ from tests.sample_compare import OURS_SHA256, compare_values, side_sha256
 
 GDN = ("gdn_decode", "gdn_prefill")
 UUIDS = ("u-0", "u-1", "u-2")
+PROTOCOL = compare_values()["protocol"]
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_the_official_score_stands_first_and_the_other_averages_under_their_name
     assert float(row["S_d (official)"]) == pytest.approx(statistics.mean(found), rel=1e-3)
     assert float(row["ratio of means"]) == pytest.approx(sum(baseline_us) / sum(ours_us), rel=1e-3)
     assert float(row["geometric mean"]) == pytest.approx(statistics.geometric_mean(found), rel=1e-3)
-    low, high = (float(bound) for bound in row["95 % interval"].split("\u2013"))
+    low, high = (float(bound) for bound in row["95 % interval"].split("-"))
     assert low <= float(row["S_d (official)"]) <= high
     assert (row["device"], row["timer"]) == ("nvidia-h200", "cupti")
     assert "S_d, the official score" in out and "no official score" in out
@@ -92,7 +93,10 @@ def test_a_baseline_that_did_not_run_leaves_the_score_undefined_and_names_the_pe
     assert code == ExitCode.OK
     (row,), (peer,) = read_tables(out)
     assert row["S_d (official)"] == "undefined"
-    assert "S_d is undefined on this device: flashinfer: flashinfer has this kernel for" in out
+    assert (
+        "* gdn_decode on nvidia-h200: S_d is undefined on this device: flashinfer could not be "
+        "tried: flashinfer has this kernel for sm_100 only; this GPU is sm_90" in out
+    )
     assert peer["best correct peer"] == "fla"
     assert float(peer["mean ratio to it, no S_d"]) == pytest.approx(
         statistics.mean(ratios(record, "fla")[1]), rel=1e-3
@@ -113,6 +117,35 @@ def test_a_baseline_that_failed_or_was_no_side_leaves_the_score_undefined(checko
     assert read_tables(out)[1][0]["best correct peer"] == "fla"
 
 
+def test_what_stands_in_for_the_baseline_has_its_own_name_and_no_official_score(checkout, capsys):
+    keep(
+        checkout,
+        {"flashinfer": 2.0, "fla": 3.0},
+        stands_in={"flashinfer": "BatchMLA"},
+        caveats={"flashinfer": "copies the state first", "fla": "not shown"},
+    )
+    _, out, _ = run(capsys, *GDN)
+    (row,), (peer,), (track,) = read_tables(out)
+    assert (row["against"], row["S_d (official)"]) == ("flashinfer", "undefined")
+    assert row["ratio of means"] == row["geometric mean"] == "-"
+    assert peer["best correct peer"] == "flashinfer (BatchMLA)"
+    assert float(peer["mean ratio to it, no S_d"]) == pytest.approx(2.0, rel=0.01)
+    assert track["S_track"] == "undefined"
+    assert (
+        "S_d is undefined on this device: FlashInfer's own kernels for this definition do not run "
+        "on this device; measured in their place: BatchMLA" in out
+    )
+    assert "gdn_decode on nvidia-h200: flashinfer (BatchMLA): copies the state first" in out
+    assert "not shown" not in out
+
+
+def test_a_caveat_stands_under_the_score_that_it_is_about(checkout, capsys):
+    keep(checkout, {"flashinfer": 2.0}, caveats={"flashinfer": "copies the state first"})
+    _, out, _ = run(capsys, "gdn_decode")
+    assert float(read_tables(out)[0][0]["S_d (official)"]) == pytest.approx(2.0, rel=0.01)
+    assert "* gdn_decode on nvidia-h200: flashinfer: copies the state first" in out
+
+
 def test_a_peer_that_failed_is_not_the_best_correct_one(checkout, capsys):
     keep(
         checkout,
@@ -124,13 +157,12 @@ def test_a_peer_that_failed_is_not_the_best_correct_one(checkout, capsys):
 
 
 def test_one_failure_of_ours_is_a_score_of_zero(checkout, capsys):
-    keep(
-        checkout, {"flashinfer": 2.0}, failing={"ours": (2, "TIMEOUT", "hung")}, control=False
-    )  # fmt: skip
+    keep(checkout, {"flashinfer": 2.0}, failing={"ours": (2, "TIMEOUT", "hung")})
     _, out, _ = run(capsys, "gdn_decode")
     (row,) = read_tables(out)[0]
     assert float(row["S_d (official)"]) == 0.0
-    assert "gdn_decode: S_d is 0: 1 of 3 workloads of ours have no latency" in out
+    assert row["95 % interval"] == "-"
+    assert "gdn_decode on nvidia-h200: S_d is 0: 1 of 3 workloads of ours have no latency" in out
 
 
 def test_a_track_is_divided_by_the_definitions_it_has(checkout, capsys):
@@ -200,7 +232,6 @@ def test_what_was_measured_otherwise_is_not_mixed(checkout, capsys, changes, mes
     code, out, err = run(capsys)
     assert (code, out) == (ExitCode.UNFIT, "")
     assert message in err
-    assert run(capsys, "gdn_prefill")[0] == ExitCode.OK  # alone, it mixes with nothing
 
 
 def test_parts_of_the_official_set_have_no_score(checkout, capsys):
@@ -220,10 +251,31 @@ def test_another_order_of_the_workloads_is_refused(checkout, capsys):
     assert "in official order, got 3 (0 missing)" in err
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rounds": 5}, "expected at least 6 rounds, got 5"),
+        ({"control": False}, "expected the first side again as control"),
+        ({"timer": "events"}, "expected the CUPTI timer"),
+    ],
+)
+def test_what_record_would_not_have_kept_has_no_score(checkout, capsys, changes, message):
+    keep(checkout, {"flashinfer": 2.0}, **changes)
+    code, out, err = run(capsys, "gdn_decode")
+    assert (code, out) == (ExitCode.UNFIT, "")
+    assert message in err and "compare ours peers gdn_decode --record" in err
+
+
+def test_fewer_trials_have_no_score(checkout, capsys):
+    keep(checkout, {"flashinfer": 2.0}, protocol={**PROTOCOL, "correctness_trials": 1})
+    code, _, err = run(capsys, "gdn_decode")
+    assert code == ExitCode.UNFIT
+    assert "protocol.correctness_trials: expected the official 3, got 1" in err
+
+
 @pytest.mark.parametrize("tolerance", ["atol", "rtol", "required_matched_ratio"])
 def test_other_tolerances_have_no_score(checkout, capsys, tolerance):
-    protocol = {**compare_values()["protocol"], tolerance: 0.5}
-    keep(checkout, {"flashinfer": 2.0}, protocol=protocol)
+    keep(checkout, {"flashinfer": 2.0}, protocol={**PROTOCOL, tolerance: 0.5})
     code, _, err = run(capsys, "gdn_decode")
     assert code == ExitCode.UNFIT
     assert f"protocol.{tolerance}: expected the official" in err and "got 0.5" in err
