@@ -220,8 +220,11 @@ def record_objection(record: CompareRecord) -> str | None:
 
 
 def _objection(sides: Sequence[Side], protocol: CompareProtocol, timer: str) -> str | None:
-    if sides[0].name != OURS:
-        return f"expected {OURS} as the first side, got {sides[0].name}"
+    if (sides[0].name, sides[0].kind) != (OURS, "room"):
+        return f"expected {OURS} as the first side, got {sides[0].name} ({sides[0].kind})"
+    strangers = [side.name for side in sides[1:] if side.kind not in ("peer", CONTROL)]
+    if strangers:
+        return f"expected libraries as the other sides, got {', '.join(strangers)}"
     if timer != "cupti":
         return f"expected the CUPTI timer on a GPU, got {timer}"
     if not any(side.name == CONTROL for side in sides):

@@ -196,6 +196,8 @@ def _pack_side(
         return _pack_library(workspace, meaning.word, room)
     if meaning.path is not None:
         name, packed = meaning.path.name, _pack_file(meaning.path)
+        if name in (OURS, *workspace.peers):
+            raise UsageError(f"{meaning.path}: {name} names another side; rename the file")
     elif meaning.kind == "revision":
         name, packed = meaning.word, revisions[meaning.word][room]
     else:
@@ -247,7 +249,7 @@ def _why_missing(pins: Sequence[tuple[str, str]], versions: Mapping[str, str]) -
         if installed.partition("+")[0] != pinned:
             return (
                 f"{package}: installed {installed}, pinned {pinned}; "
-                f"pip install '{package}=={pinned}'"
+                f"pip install --no-deps '{package}=={pinned}' (docs/peers.md)"
             )
     return None
 

@@ -298,7 +298,7 @@ def test_a_library_that_is_not_installed_is_named_and_the_rest_is_measured(room)
     room.peers["other"] = ("c", "2.0", None)
     code, _, text = room.compare(steady(ours=10.0, lib=20.0), b="peers", record=True)
     assert code is ExitCode.OK and "open: 1 missing" in text
-    reason = "other: installed none, pinned 2.0; pip install 'other==2.0'"
+    reason = "other: installed none, pinned 2.0; pip install --no-deps 'other==2.0'"
     assert f"open: other is missing: {reason}" in text
     states = {side.name: (side.state, side.reason) for side in record_of(room).sides}
     assert states["other"] == ("missing", reason) and states["lib"] == ("measured", None)
@@ -323,7 +323,7 @@ def test_what_a_library_needs_besides_itself_counts_as_pinned_too(room):
         room.packages = installed
         code, gpu, text = room.compare(steady(ours=10.0, lib=20.0))
         found = installed.get("dsl", "none")
-        assert f"dsl: installed {found}, pinned 4.1; pip install 'dsl==4.1'" in text
+        assert f"dsl: installed {found}, pinned 4.1; pip install --no-deps 'dsl==4.1'" in text
         assert code is ExitCode.TOOL_MISSING and gpu.judged == []
     room.packages = {"dsl": "4.1+cu130"}
     code, _, text = room.compare(steady(ours=10.0, lib=20.0), record=True)

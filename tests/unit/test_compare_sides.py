@@ -280,8 +280,8 @@ def test_a_library_counts_only_as_pinned(workspace, monkeypatch, installed, stat
     side = sides_of(workspace, "ours", "lib")[ROOM][1].side
     assert (side.state, side.installed, side.pinned) == (state, installed, "1.2")
     if state == "missing":
-        expected = f"installed {installed or 'none'}, pinned 1.2; pip install 'lib-python==1.2'"
-        assert side.reason == f"lib-python: {expected}"
+        hint = "pip install --no-deps 'lib-python==1.2' (docs/peers.md)"
+        assert side.reason == f"lib-python: installed {installed or 'none'}, pinned 1.2; {hint}"
 
 
 def test_the_same_word_twice_gives_two_names(workspace):
