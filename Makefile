@@ -28,7 +28,7 @@ help:  ## list the targets
 evaluate: pack  ## pack all rooms, judge them and, on a GPU, time them
 	$(PYTHON) -m harness evaluate $(EVALUATE)
 
-test: $(READY)  ## the tests that take seconds
+test: $(READY)  ## the quick tests: some minutes on two cores
 	$(PYTHON) -m pytest -m "not slow and not gpu" $(PYTEST)
 
 test-slow: $(READY)  ## the tests that take minutes, without a GPU

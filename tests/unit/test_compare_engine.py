@@ -298,7 +298,8 @@ def test_a_library_that_is_not_installed_is_named_and_the_rest_is_measured(room)
     room.peers["other"] = ("c", "2.0", None)
     code, _, text = room.compare(steady(ours=10.0, lib=20.0), b="peers", record=True)
     assert code is ExitCode.OK and "open: 1 missing" in text
-    reason = "other: installed none, pinned 2.0; pip install --no-deps 'other==2.0'"
+    hint = "pip install --no-deps 'other==2.0' (docs/peers.md)"
+    reason = f"other: installed none, pinned 2.0; {hint}"
     assert f"open: other is missing: {reason}" in text
     states = {side.name: (side.state, side.reason) for side in record_of(room).sides}
     assert states["other"] == ("missing", reason) and states["lib"] == ("measured", None)

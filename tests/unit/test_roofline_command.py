@@ -119,7 +119,7 @@ def test_a_workload_shows_its_own(checkout, capsys):
     assert float(large["MFLOP"]) == pytest.approx(50.3, rel=1e-2)
     assert (large["ours µs"], large["ours / floor"]) == ("20.00", "1.21")
     assert small["binds"] == LAUNCH
-    assert (small["ours µs"], small["ours / floor"]) == ("\u2013", "\u2013")
+    assert (small["ours µs"], small["ours / floor"]) == ("-", "-")
     assert "gdn_decode, ours: aaaaaaaa" in out
 
 
@@ -128,9 +128,9 @@ def test_another_chip_has_columns_of_its_own_and_enters_no_ratio(checkout, capsy
     mine = ("paper µs (B200, another chip)", "FlashInfer µs (B200, another chip)")
     (large, small) = read_tables(run(capsys, "gdn_decode", "--workloads")[1])[0]
     assert [large[name] for name in mine] == ["13.50", "15.25"]
-    assert [small[name] for name in mine] == ["2.500", "\u2013"]
+    assert [small[name] for name in mine] == ["2.500", "-"]
     (room,) = read_tables(run(capsys, "gdn_decode")[1])[0]
-    assert [room[name] for name in mine] == ["8.000", "\u2013"]  # no mean of one of two
+    assert [room[name] for name in mine] == ["8.000", "-"]  # no mean of one of two
     (checkout.root / PUBLISHED).write_text("uuid,paper_b200_us,flashinfer_b200_us\n")
     (without,) = read_tables(run(capsys, "gdn_decode")[1])[0]
     assert {name: cell for name, cell in room.items() if name not in mine} == {
@@ -142,7 +142,7 @@ def test_a_room_without_sweep_keeps_its_floor_and_says_what_measures_it(checkout
     code, out, _ = run(capsys, "gdn_decode", "gdn_prefill")
     assert code == ExitCode.OK
     rows = read_tables(out)[0]
-    assert [one["ours µs"] for one in rows] == ["\u2013", "\u2013"]
+    assert [one["ours µs"] for one in rows] == ["-", "-"]
     assert all(float(one["mean floor µs"]) > 0 for one in rows)
     assert "* gdn_decode: not measured on nvidia-h200; run `python -m harness evaluate" in out
 
@@ -151,7 +151,7 @@ def test_a_sweep_of_other_workload_data_is_no_match_for_these_floors(checkout, c
     keep_latest(checkout, [20.0, 2.0], dataset=DatasetIdentity("official", "e" * 64))
     code, out, _ = run(capsys, "gdn_decode")
     assert code == ExitCode.OK
-    assert read_tables(out)[0][0]["ours / floor"] == "\u2013"
+    assert read_tables(out)[0][0]["ours / floor"] == "-"
     assert "measured on other workload data" in out
 
 
