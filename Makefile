@@ -29,7 +29,7 @@ evaluate: pack  ## pack all rooms, judge them and, on a GPU, time them
 	$(PYTHON) -m harness evaluate $(EVALUATE)
 
 test: $(READY)  ## the quick tests: some minutes on two cores
-	$(PYTHON) -m pytest -m "not slow and not gpu" $(PYTEST)
+	$(PYTHON) -m pytest -n auto -m "not slow and not gpu" $(PYTEST)
 
 test-slow: $(READY)  ## the tests that take minutes, without a GPU
 	$(PYTHON) -m pytest -n auto -m "slow and not gpu" $(PYTEST)
