@@ -34,8 +34,9 @@ noise; their number is even, so that each side goes first as often.
 
 Rounds do not show how two processes of one solution differ, by where their memory lies or by what
 else their host does: on an H200 by 1.6 % (gdn_decode), 4 % (moe) and 5 to 13 % (two short
-launches with a gap that the host leaves between them). The control measures it on every workload, and
-ProcessSpread carries it into every interval: an effect must exceed what two equal processes show.
+launches with a gap that the host leaves between them). The control measures it on every workload,
+and ProcessSpread carries it into every interval: an effect must exceed what two equal processes
+show.
 What all workloads of a process share is a single draw, and makes the widest interval. Simulated,
 50 workloads of 14 rounds, standard deviations from workload to workload and in common:
 
