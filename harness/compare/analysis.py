@@ -122,7 +122,7 @@ class OfficialScore:
 def official_score(comparisons: Sequence[Comparison]) -> OfficialScore:
     """S_d from the room's comparisons, of which one may be with the contest's baseline."""
     found = next((one for one in comparisons if one.b == BASELINE), None)
-    if found is None:
+    if found is None or _side(found.record, BASELINE).kind != "peer":  # a file may bear its name
         return OfficialScore(None, f"{BASELINE} was no side of the comparison", None)
     if found.score == 0.0:
         return OfficialScore(found.score, found.score_reason, found)
@@ -288,7 +288,8 @@ def _control(record: CompareRecord, margin: float) -> ControlComparison | None:
 
 
 def _spread(rounds: Sequence[tuple[Sequence[float], Sequence[float]]]) -> ProcessSpread:
-    """From the workloads with the most common number of rounds; the others are too slow to vary."""
+    """From the workloads with the most common number of rounds: a matrix has one length, and a slow
+    workload's three rounds tell little."""
     measured = [pair for pair in rounds if pair[0] and pair[1]]
     if not measured:
         return NO_SPREAD

@@ -13,7 +13,7 @@ from typing import Any
 from harness.errors import RecordError
 
 MAX_DIGITS = 19  # of an integer; sizes and counts have fewer
-SHORTEST_US, LONGEST_US = 1e-3, 1e12  # a latency outside is a damaged one
+SHORTEST_US, LONGEST_US = 1e-3, 1e12  # CUPTI counts whole ns; 1e12 µs are eleven days
 
 
 def encode(value: Any) -> Any:

@@ -291,3 +291,13 @@ def test_analysis_changes_nothing_and_repeats():
     before = copy.deepcopy(record)
     assert analyse(record, "ours", "fla") == analyse(record, "ours", "fla")
     assert record == before
+
+
+def test_a_file_that_bears_the_baselines_name_is_not_the_baseline():
+    values = compare_values({"flashinfer": 2.0})
+    assert official_score([analyse(CompareRecord.from_json(values), "ours", "flashinfer")]).value
+    side = next(one for one in values["sides"] if one["name"] == "flashinfer")
+    side |= {"kind": "json", "package": None, "pinned": None, "installed": None, "prepared": None}
+    found = official_score([analyse(CompareRecord.from_json(values), "ours", "flashinfer")])
+    assert (found.value, found.against) == (None, None)
+    assert "flashinfer was no side of the comparison" in found.reason
