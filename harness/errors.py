@@ -9,6 +9,7 @@
     ├── RecordError                 3   a recorded run is damaged or may not be kept where asked
     ├── ToolMissing                 4   a program or optional library is not installed
     ├── DeviceBusy                  5   somebody else computes on the GPU
+    ├── SubmissionRefused           1   what would be submitted is not what was proven
     └── InfrastructureFailure       6   a run could not be completed; no verdict on the kernel
 
 Exit code 0 means all well, 130 interrupted by the user. `run_program` turns each error into its
@@ -94,6 +95,10 @@ class DeviceBusy(HarnessError):
     """Another process holds or loads the GPU."""
 
     exit_code = ExitCode.BUSY
+
+
+class SubmissionRefused(HarnessError):
+    """The evidence does not carry what would be submitted, or the tree is not what was judged."""
 
 
 class InfrastructureFailure(HarnessError):

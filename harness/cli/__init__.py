@@ -16,11 +16,17 @@ PROGRAM = "python -m harness"
 COMMANDS = {
     "evaluate": ("harness.cli.evaluate", "evaluate", "Judge and time rooms on the official set."),
     "compare": ("harness.cli.compare", "compare", "Measure two sides in turns on one GPU."),
+    "replay": ("harness.cli.replay", "replay", "Judge a room on many fresh trials."),
+    "audit": ("harness.cli.audit", "audit", "Probe a solution for cheats and impurities."),
+    "sanitize": ("harness.cli.sanitize", "sanitize", "Memory errors and races, one call."),
+    "timers": ("harness.cli.timers", "timers", "One call by CUPTI, graph events and NCU."),
     "fib": ("harness.cli.fib", "fib", "flashinfer-bench's own CLI with the DSA rules added."),
     "dataset": ("harness.cli.dataset", "dataset", "Make, verify, fetch or export workload data."),
     "score": ("harness.cli.score", "score", "The contest's score from recorded comparisons."),
     "roofline": ("harness.cli.roofline", "roofline", "Bytes, flops and floors beside ours."),
     "report": ("harness.cli.report", "report", "Render tables from recorded runs."),
+    "submit": ("harness.cli.submit", "submit", "Build, check and tag what the contest collects."),
+    "doctor": ("harness.cli.doctor", "doctor", "Say what this machine lacks for judging."),
     "new": ("harness.cli.rooms", "new", "Start a room."),
     "clean": ("harness.cli.rooms", "clean", "Remove caches that this project made."),
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
-from harness.config import load_workspace
+from harness.config import Workspace, load_workspace
 from harness.devices import describe_no_gpu, read_facts
+from harness.errors import ExitCode
 from harness.evaluate.plan import PROTOCOLS, Request
 from harness.evaluate.progress import SweepProgress
-from harness.evaluate.sweep import run_sweep
+from harness.evaluate.sweep import run_sweep, sweep_on
+from harness.replay.suspicion import replay_notes
 from harness.timing import TIMERS
 
 
@@ -29,8 +31,20 @@ from harness.timing import TIMERS
 @click.option("--dataset", metavar="DIR", help="An official data set, used in place.")
 @click.option("--timer", type=click.Choice(TIMERS), help="Default: cupti.")
 @click.option("--time-reference", is_flag=True, help="Also time the reference.")
-@click.option("--only-trial", type=click.IntRange(min=0), metavar="N", help="Repeat one trial.")
+@click.option(
+    "--only-trial",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="One trial alone, also one beyond their number: its seed depends on no other.",
+)
 @click.option("--dump-failures", metavar="DIR", help="Keep the inputs of failing trials there.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="ray: on every GPU of a cluster (docs/scale.md).",
+)
 @click.option("--commit", metavar="SHA", help="What a record names where the tree has no .git.")
 @click.option("--record", is_flag=True, help="Keep a full official sweep as evidence in results/.")
 def evaluate(
@@ -46,6 +60,7 @@ def evaluate(
     time_reference: bool,
     only_trial: int | None,
     dump_failures: str | None,
+    engine: str,
     commit: str | None,
     record: bool,
 ) -> int:
@@ -70,8 +85,25 @@ def evaluate(
         record=record,
         commit=commit,
     )
-    workspace, facts = load_workspace(), read_facts()
+    workspace = load_workspace()
+    if engine == "ray":
+        from harness.cluster.engine import RayEngine
+
+        with SweepProgress() as progress:
+            code = sweep_on(RayEngine(workspace, progress), workspace, request, progress)
+            return _note_replays(code, workspace, request, progress)
+    facts = read_facts()
     with SweepProgress() as progress:
         if facts.uuid is None:
             progress.note(f"no GPU: {describe_no_gpu()}")
-        return int(run_sweep(workspace, request, progress, facts=facts))
+        code = run_sweep(workspace, request, progress, facts=facts)
+        return _note_replays(code, workspace, request, progress)
+
+
+def _note_replays(
+    code: ExitCode, workspace: Workspace, request: Request, progress: SweepProgress
+) -> int:
+    """The exit code, behind what the rooms' replays say against them."""
+    for note in replay_notes(workspace, request.rooms, request.route):
+        progress.note(note)
+    return int(code)

@@ -58,14 +58,24 @@ def report(
             "--write, --readme and --check: expected one of them and nothing else; each holds all "
             "rooms"
         )
+    if write in workspace.rooms:
+        raise UsageError(
+            f"--write: expected a folder, got the room {write}; --write holds all rooms, "
+            f"./{write} names a folder"
+        )
     if write is not None:
         return write_folder(
             workspace, expand_home(write) if write else workspace.root / REPORT_FOLDER
         )
+    recorded = all_latest(workspace.root)
+    devices = sorted({record.device for record in recorded})
+    if device is not None and device not in devices:
+        raise UsageError(
+            f"--device: expected one of {', '.join(devices) or 'none, nothing is recorded'}; "
+            f"got {device!r}"
+        )
     records = [
-        record
-        for record in all_latest(workspace.root)
-        if record.room in names and device in (None, record.device)
+        record for record in recorded if record.room in names and device in (None, record.device)
     ]
     packed = packed_hashes(workspace, sorted({record.room for record in records}))
     if workloads:

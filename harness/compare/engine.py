@@ -44,17 +44,12 @@ from harness.devices import (
     throttled,
 )
 from harness.errors import EnvironmentUnfit, ExitCode, InfrastructureFailure
+from harness.evaluate.engine import LOCK_WAIT_S, require_writable
 from harness.evaluate.plan import torch_device
 from harness.evaluate.pool import Pool, build_cache
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Stage, Status
-from harness.evaluate.sweep import (
-    LOCK_WAIT_S,
-    dataset_name,
-    read_commit,
-    require_writable,
-    show_axes,
-)
+from harness.evaluate.sweep import dataset_name, read_commit, show_axes
 from harness.evaluate.verdicts import utc_now, whole_seconds
 from harness.records import RETRIED_STATUSES, DatasetIdentity, sole_writer
 from harness.roofline import floor_us, read_data

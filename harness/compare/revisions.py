@@ -22,7 +22,7 @@ def find_commit(root: Path, name: str) -> str | None:
     """
     arguments = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"]
     try:
-        found = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+        found = _git(root, *arguments)
     except OSError:
         return None
     return found.stdout.strip() if found.returncode == 0 else None
@@ -68,17 +68,21 @@ def _pack_room(workspace: Workspace, then: Workspace, name: str, room: str) -> P
 def _extract(root: Path, name: str, commit: str, folder: Path) -> None:
     """Lay config.toml, definitions/ and solutions/ of a commit into an empty folder."""
     archive = folder / "archive.tar"
-    made = subprocess.run(
-        ["git", "archive", "--format=tar", f"--output={archive}", commit, "--", *ARCHIVED],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
+    made = _git(root, "archive", "--format=tar", f"--output={archive}", commit, "--", *ARCHIVED)
     if made.returncode != 0:
         raise UsageError(
             f"revision {name}: expected a tree with {', '.join(ARCHIVED)}; git archive says: "
             f"{' '.join(made.stderr.split())}"
         )
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    except tarfile.TarError as error:  # a link that leads out of the tree
+        raise UsageError(f"revision {name}: holds what cannot be laid out here: {error}") from error
     archive.unlink()
+
+
+def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run git on the checkout, whoever owns it: its code is being run anyway."""
+    command = ["git", "-c", f"safe.directory={root.resolve()}", *arguments]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from harness.compare.record import CONTROL, Side
 from harness.compare.revisions import find_commit, pack_revision
-from harness.config import SolutionConfig, Workspace
-from harness.errors import ToolMissing, UsageError
+from harness.config import Workspace
+from harness.errors import UsageError
 from harness.files import expand_home
-from harness.packing import Packed, content_sha256, list_peers, pack, pack_peer
-from harness.packing.official import load_solution_model
+from harness.packing import Packed, list_peers, pack, pack_peer
+from harness.packing.official import read_packed
 
 OURS, PEERS = "ours", "peers"
+SHOWN_CHARACTERS = 80  # of a word that means nothing
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def read_word(workspace: Workspace, word: str) -> Meaning:
     raise UsageError(
         f"side: expected {OURS}, {PEERS} (second place only), a room "
         f"({', '.join(workspace.rooms)}), a library ({', '.join(workspace.peers) or 'none'}), a "
-        f"packed JSON file or a git revision; got {word!r}, which is none of them"
+        f"packed JSON file or a git revision; got {_shorten(word)!r}, which is none of them"
     )
 
 
@@ -78,12 +77,25 @@ def _possible(workspace: Workspace, word: str) -> list[Meaning]:
     if word in workspace.peers:
         found.append(Meaning(word, "peer"))
     path = expand_home(word)
-    if path.is_file():
+    if _is_file(path):
         found.append(Meaning(word, "json", path=path))
     commit = find_commit(workspace.root, word)
     if commit is not None:
         found.append(Meaning(word, "revision", commit=commit))
     return found
+
+
+def _shorten(word: str) -> str:
+    if len(word) <= SHOWN_CHARACTERS:
+        return word
+    return f"{word[:SHOWN_CHARACTERS]}... ({len(word)} characters)"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # too long a name for any
+        return False
 
 
 def _describe(meaning: Meaning) -> str:
@@ -120,7 +132,7 @@ def _room_of(workspace: Workspace, meaning: Meaning) -> str | None:
     """The only room that a side fits, or None."""
     if meaning.path is None:
         return meaning.room
-    definition = _read_solution(meaning.path)[1].definition
+    definition = read_packed(meaning.path)[1]
     for room in workspace.rooms.values():
         if room.definition == definition:
             return room.name
@@ -195,7 +207,7 @@ def _pack_side(
     if meaning.kind == "peer":
         return _pack_library(workspace, meaning.word, room)
     if meaning.path is not None:
-        name, packed = meaning.path.name, _pack_file(meaning.path)
+        name, packed = meaning.path.name, read_packed(meaning.path)[0]
         if name in (OURS, *workspace.peers):
             raise UsageError(f"{meaning.path}: {name} names another side; rename the file")
     elif meaning.kind == "revision":
@@ -252,38 +264,6 @@ def _why_missing(pins: Sequence[tuple[str, str]], versions: Mapping[str, str]) -
                 f"pip install --no-deps '{package}=={pinned}' (docs/peers.md)"
             )
     return None
-
-
-def _read_solution(path: Path) -> tuple[str, Any]:
-    """A packed JSON's text and flashinfer-bench's Solution. Raises ToolMissing, UsageError."""
-    model = load_solution_model()
-    if model is None:
-        raise ToolMissing(f"{path}: flashinfer-bench reads packed solutions and is not installed")
-    try:
-        text = path.read_text(encoding="utf-8")
-        return text, model.model_validate_json(text)
-    except (OSError, ValueError) as error:
-        words = " ".join(str(error).split())
-        raise UsageError(f"{path}: expected a packed solution, got: {words}") from error
-
-
-def _pack_file(path: Path) -> Packed:
-    """A packed JSON as it lies there, with the content hash that its room's packer gives it."""
-    text, solution = _read_solution(path)
-    values = json.loads(solution.spec.model_dump_json())
-    config = SolutionConfig(
-        path=path,
-        name=solution.name,
-        definition=solution.definition,
-        author=solution.author,
-        language=values["language"],
-        entry_point=values["entry_point"],
-        destination_passing_style=values["destination_passing_style"],
-        binding=values["binding"],
-        target_hardware=tuple(values["target_hardware"]),
-    )
-    texts = {source.path: source.content for source in solution.sources}
-    return Packed(solution.name, content_sha256(config, texts), text, path, tuple(texts))
 
 
 def control_of(first: PackedSide) -> PackedSide:

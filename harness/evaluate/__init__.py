@@ -1,6 +1,6 @@
 """Drives flashinfer-bench's own builder and evaluators; the only door to them.
 
-    sweep ──► pool ──(JSON lines over pipes)──► worker ──► judge ──► flashinfer-bench
+    sweep ──► engine ──► pool ──(JSON lines over pipes)──► worker ──► judge ──► flashinfer-bench
       │
       └──► records: every verdict is appended and fsynced before the next one starts
 

@@ -6,6 +6,7 @@ the outputs before each call, times with harness.timing and turns what happened 
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 import traceback
@@ -24,7 +25,7 @@ from flashinfer_bench.data import Workload as OfficialWorkload
 
 from harness.dataset import WorkloadRow
 from harness.dataset.blobs import expected_tensors, find_fault
-from harness.errors import DatasetError, HarnessError
+from harness.errors import DatasetError, HarnessError, InfrastructureFailure
 from harness.evaluate.diagnosis import describe_mismatch, describe_reference, dump_inputs
 from harness.evaluate.protocol import HOST_TIMER, Job, Outcome, Stage, Status, trial_seed
 from harness.evaluate.timed_call import TimedCall, find_timer
@@ -32,6 +33,7 @@ from harness.timing import ESTIMATION_CALLS, InconsistentGpuWork, Measurement, N
 
 ReportStage = Callable[[Stage], None]
 INTEGER_POISON_BYTE = 0x7F
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # no solution causes these
 
 
 class _Verdict(Exception):
@@ -120,6 +122,7 @@ class _Judge:
                 )
             except Exception as error:
                 self._require_sound_blobs(error)
+                _require_sound_disk(error)
                 raise _Verdict(
                     Outcome(Status.REFERENCE_ERROR, detail=_one_line(error), log=_trace())
                 ) from error
@@ -149,6 +152,7 @@ class _Judge:
             solution = Solution.model_validate_json(self.job.solution)
             runnable = BuilderRegistry.get_instance().build(self.definition, solution)
         except (Exception, SystemExit) as error:
+            _require_sound_disk(error)
             raise _Verdict(
                 _official(EvaluationStatus.COMPILE_ERROR, self.job.device, _one_line(error))
             ) from error
@@ -348,6 +352,18 @@ def measure(
     except Exception as error:
         traceback.print_exc()
         return _official(EvaluationStatus.RUNTIME_ERROR, call.device, _one_line(error))
+
+
+def _require_sound_disk(error: BaseException) -> None:
+    """Raise InfrastructureFailure where a build failed because the machine could not write."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in DISK_ERRORS:
+            raise InfrastructureFailure(
+                f"the build cache cannot be written: {_one_line(cause)}; free it, or set "
+                "FIB_CACHE_PATH, and run again with --resume"
+            ) from error
+        cause = cause.__cause__ or cause.__context__
 
 
 def _official(status: Any, device: str, detail: str) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,13 +95,23 @@ def torch_device(facts: DeviceFacts) -> str:
     return "cpu" if facts.uuid is None else "cuda:0"
 
 
-def make_plans(workspace: Workspace, request: Request, facts: DeviceFacts) -> list[RoomPlan]:
-    """Pack the rooms, choose the workloads, resolve the settings. Raises HarnessError."""
+def make_plans(
+    workspace: Workspace,
+    request: Request,
+    facts: DeviceFacts,
+    versions: Mapping[str, str] | None = None,
+) -> list[RoomPlan]:
+    """Pack the rooms, choose the workloads, resolve the settings. Raises HarnessError.
+
+    versions: of the libraries that judge; this process's own where None.
+    """
     root = dataset.locate(workspace, request.dataset)
-    return [
-        plan_room(workspace, room, pack(workspace, room, request.route), rows, request, root, facts)
-        for room, rows in choose_workloads(workspace, request, root, facts.uuid is None).items()
-    ]
+    chosen = choose_workloads(workspace, request, root, facts.uuid is None)
+    plans = []
+    for room, rows in chosen.items():
+        packed = pack(workspace, room, request.route)
+        plans.append(plan_room(workspace, room, packed, rows, request, root, facts, versions))
+    return plans
 
 
 def choose_workloads(
@@ -171,13 +182,17 @@ def plan_room(
     request: Request,
     root: Path,
     facts: DeviceFacts,
+    versions: Mapping[str, str] | None = None,
 ) -> RoomPlan:
-    """How one packed solution of a room is judged. root: the data set's. Raises HarnessError."""
+    """How one packed solution of a room is judged. root: the data set's; versions: see make_plans.
+
+    Raises HarnessError.
+    """
     room = workspace.room(name)
     settings = resolve_settings(room, request, facts.uuid is None)
     definition = dataset.find_file(root, "definitions", room)
     workloads = dataset.find_file(root, "workloads", room)
-    version = libraries().get("flashinfer-bench", "unknown")
+    version = (versions or libraries()).get("flashinfer-bench", "unknown")
     values = {**asdict(settings), "only_trial": request.only_trial}
     return RoomPlan(
         room=room,

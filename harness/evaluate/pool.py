@@ -20,7 +20,14 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.evaluate.protocol import SOLUTION_STAGES, Job, Outcome, Stage, Status
-from harness.evaluate.strays import MARK, kill_strays
+from harness.evaluate.secrecy import without_secrets
+from harness.evaluate.strays import (
+    MARK,
+    kill_abandoned,
+    kill_descendants,
+    kill_strays,
+    make_mark,
+)
 
 START_LIMIT_S = 120.0  # torch and Triton from a slow disk; a new CUDA context
 START_ATTEMPTS = 2
@@ -29,6 +36,7 @@ READ_BYTES = 1 << 16
 MESSAGE_LIMIT_BYTES = 1 << 22
 LIFE_CHECK_S = 1.0
 LOG_TAIL_BYTES = 8192
+LOG_LIMIT_BYTES = 64 << 20  # of the disk, a worker's log
 
 
 class _WorkerGone(Exception):
@@ -82,6 +90,7 @@ class Pool:
         self._last_log = ""
         self._keeps = False
         self.replacements = 0
+        kill_abandoned(KILL_WAIT_S)
 
     def __enter__(self) -> Pool:
         return self
@@ -172,7 +181,7 @@ class _Worker:
     def __init__(self, command: WorkerCommand, device: str, root: Path) -> None:
         self.stage = Stage.START
         self.has_judged = False
-        self._mark = secrets.token_hex(8)
+        self._mark = make_mark()
         self._log = tempfile.TemporaryFile(prefix="harness-worker-")  # noqa: SIM115
         child_read, self._write_fd = os.pipe()
         self._read_fd, child_write = os.pipe()
@@ -180,7 +189,7 @@ class _Worker:
             self._process = subprocess.Popen(
                 [*command.argv, str(child_read), str(child_write), device],
                 cwd=root,
-                env={**(command.environment or os.environ), MARK: self._mark},
+                env={**without_secrets(command.environment or os.environ), MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -221,6 +230,7 @@ class _Worker:
             if not self._selector.select(min(left_s, LIFE_CHECK_S)):
                 if not self.alive():  # a process that it started holds the pipe open
                     raise _WorkerGone(self._returncode())
+                self._bound_log()
                 continue
             data = os.read(self._read_fd, READ_BYTES)
             if not data:
@@ -241,12 +251,26 @@ class _Worker:
         return self._process.poll()
 
     def log_tail(self) -> str:
-        size = os.fstat(self._log.fileno()).st_size
-        data = os.pread(self._log.fileno(), LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
-        return data.decode("utf-8", errors="replace")
+        return self._read_tail()[1].decode("utf-8", errors="replace")
+
+    def _read_tail(self) -> tuple[int, bytes]:
+        """The end of the log, and where it begins."""
+        begin = max(0, os.fstat(self._log.fileno()).st_size - LOG_TAIL_BYTES)
+        return begin, os.pread(self._log.fileno(), LOG_TAIL_BYTES, begin)
+
+    def _bound_log(self) -> None:
+        """Give back the disk under all but the end of a log that grows without end."""
+        descriptor = self._log.fileno()
+        if os.fstat(descriptor).st_blocks * 512 > LOG_LIMIT_BYTES:
+            begin, tail = self._read_tail()
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, tail, begin)  # the worker's own position stays: a hole before it
 
     def kill(self) -> None:
         """SIGKILL all that it started: a solution may ignore anything softer."""
+        if self.alive():
+            self._process.send_signal(signal.SIGSTOP)  # it can start nothing more
+            kill_descendants(self._process.pid, KILL_WAIT_S)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -37,9 +37,10 @@ class SweepProgress:
             highlight=False, soft_wrap=True,
         )  # fmt: skip
         self._bar: Progress | None = None
-        self._task: Any = None
+        self._tasks: dict[str, Any] = {}
         self._room = ""
-        self._total = self._done = 0
+        self._totals: dict[str, int] = {}
+        self._done: dict[str, int] = {}
         self._label = ""
         self._slow: threading.Timer | None = None
 
@@ -56,18 +57,22 @@ class SweepProgress:
         self.console.print(text, markup=False)
 
     def room_started(self, room: str, total: int, reused: int, solution: str) -> None:
-        self._stop_bar()
-        self._room, self._total, self._done = room, total, 0
+        self._room, self._totals[room], self._done[room] = room, total, 0
         again = f", {reused} already judged" if reused else ""
         workloads = "1 workload" if total == 1 else f"{total} workloads"
         self.note(f"{room}: {workloads}{again}, solution {solution}")
         if self._live:
-            self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                TimeElapsedColumn(), console=self.console, transient=True,
-            )  # fmt: skip
-            self._task = self._bar.add_task(room, total=total)
-            self._bar.start()
+            if self._bar is None:
+                self._bar = Progress(
+                    TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                    TimeElapsedColumn(), console=self.console, transient=True,
+                )  # fmt: skip
+                self._bar.start()
+            self._tasks[room] = self._bar.add_task(room, total=total)
+
+    def focus(self, room: str) -> None:
+        """The room, started before, that the next workload belongs to."""
+        self._room = room
 
     def workload_started(self, uuid: str, timeout_s: int) -> None:
         self._label = f"{self._room} {uuid[:8]} (limit {timeout_s} s)"
@@ -82,7 +87,7 @@ class SweepProgress:
 
     def stage(self, stage: Stage) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, description=f"{self._label} {stage.value}")
+            self._bar.update(self._tasks[self._room], description=f"{self._label} {stage.value}")
 
     def workload_finished(self, uuid: str, axes: str, outcome: Outcome, reused: bool) -> None:
         latency = f"  {format_us(outcome.latency_us)} us" if outcome.latency_us else ""
@@ -95,16 +100,18 @@ class SweepProgress:
 
     def row_finished(self, uuid: str, text: str, notes: Sequence[str], reused: bool) -> None:
         """The line of one workload, and what explains it below."""
-        self._done += 1
+        room = self._room
+        self._done[room] += 1
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None
         again = "  (reused)" if reused else ""
-        self.note(f"{self._room} {self._done}/{self._total} {uuid[:8]} {text}{again}")
+        self.note(f"{room} {self._done[room]}/{self._totals[room]} {uuid[:8]} {text}{again}")
         for line in notes:
             self.note(f"    {line}")
         if self._bar is not None:
-            self._bar.update(self._task, advance=1)
+            is_last = self._done[room] == self._totals[room]
+            self._bar.update(self._tasks[room], advance=1, description=room, visible=not is_last)
 
     def summary(self, rows: list[tuple[str, ...]], note: str) -> None:
         """The last thing printed: one row a room."""

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import dataset
 from harness.config import Workspace
 from harness.dataset import WorkloadRow
 from harness.dataset.manifest import read_manifest
 from harness.devices import (
     DeviceFacts,
     describe_throttling,
-    device_lock,
     read_facts,
-    require_idle,
-    sample_clocks,
     summarise_clocks,
     throttled,
 )
 from harness.devices.sources import ClockSample
-from harness.errors import EnvironmentUnfit, ExitCode, UsageError
+from harness.errors import ExitCode, UsageError
+from harness.evaluate.engine import (
+    LOCK_WAIT_S,
+    Engine,
+    LocalEngine,
+    PoolFactory,
+    require_writable,
+)
 from harness.evaluate.plan import (
     Request,
     RoomPlan,
@@ -31,15 +34,13 @@ from harness.evaluate.plan import (
     make_plans,
     torch_device,
 )
-from harness.evaluate.pool import Pool, build_cache
+from harness.evaluate.pool import Pool
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Outcome, Status
 from harness.evaluate.verdicts import (
     entry_of,
     outcome_of,
-    read_environment,
     resume_key,
-    utc_now,
     whole_seconds,
 )
 from harness.records import (
@@ -60,10 +61,6 @@ from harness.records import (
 )
 from harness.records import WorkloadRow as RecordedRow
 from harness.roofline import floor_us, read_data
-from harness.timing import require_timer
-
-LOCK_WAIT_S = 5.0
-PoolFactory = Callable[[str, Path], Pool]
 
 
 @dataclass(frozen=True)
@@ -84,6 +81,31 @@ class RoomResult:
         return sum(outcome.status is Status.PASSED for outcome in self.outcomes)
 
 
+@dataclass
+class _Book:
+    """A room while it is judged: its ledger, what is known and what is still to come."""
+
+    plan: RoomPlan
+    ledger: TraceLedger
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    started_at: list[str] = field(default_factory=list)
+    clocks: list[ClockSample] = field(default_factory=list)
+    reused: int = 0
+
+    @property
+    def rows(self) -> dict[str, WorkloadRow]:
+        return {row.uuid: row for row in self.plan.rows}
+
+    @property
+    def missing(self) -> list[WorkloadRow]:
+        return [row for row in self.plan.rows if row.uuid not in self.outcomes]
+
+    def result(self) -> RoomResult:
+        outcomes = tuple(self.outcomes[row.uuid] for row in self.plan.rows)
+        is_reused = self.reused == len(self.plan.rows)
+        return RoomResult(self.plan, outcomes, tuple(self.clocks), min(self.started_at), is_reused)
+
+
 def run_sweep(
     workspace: Workspace,
     request: Request,
@@ -91,45 +113,39 @@ def run_sweep(
     make_pool: PoolFactory = Pool,
     facts: DeviceFacts | None = None,
 ) -> ExitCode:
-    """Judge what `request` asks for; print as it goes. Returns the exit code."""
+    """Judge what `request` asks for on this machine; print as it goes. Returns the exit code."""
+    engine = LocalEngine(workspace.root, facts or read_facts(), progress, make_pool)
+    return sweep_on(engine, workspace, request, progress)
+
+
+def sweep_on(
+    engine: Engine, workspace: Workspace, request: Request, progress: SweepProgress
+) -> ExitCode:
+    """As run_sweep, wherever `engine` judges. Only this process writes the ledgers."""
     require_commit(request.commit)
-    facts = facts or read_facts()
-    if facts.uuid is not None:
-        require_timer(request.timer or "cupti")
-    elif request.timer is not None:
-        raise UsageError(f"timer: {request.timer} measures a GPU, and none is visible")
-    plans = make_plans(workspace, request, facts)
-    require_writable(build_cache(), workspace.root / "traces")
-    for plan in plans:
-        _refuse_unrecordable(plan, request, facts)
-        dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
-    progress.note(f"device: {facts.name} ({facts.slug}), timer {plans[0].settings.timer}")
-    results = []
-    if facts.uuid is None:
+    require_writable(workspace.root / "traces")
+    with engine, contextlib.ExitStack() as held:
+        facts = engine.facts
+        if facts.uuid is None and request.timer is not None:
+            raise UsageError(f"timer: {request.timer} measures a GPU, and none is visible")
+        plans = make_plans(workspace, request, facts, engine.environment)
+        for plan in plans:
+            _refuse_unrecordable(plan, request, facts)
+        engine.prepare(plans)
+        progress.note(f"device: {engine.describe()}, timer {plans[0].settings.timer}")
+        books = {}
+        for plan in plans:
+            ledger = TraceLedger.of(workspace.root, facts.slug, plan.room.name)
+            held.enter_context(sole_writer(ledger.path, LOCK_WAIT_S))
+            books[plan.room.name] = _open(_Book(plan, ledger), engine, request, progress)
         results = [
-            _run_room(workspace, plan, request, facts, progress, make_pool) for plan in plans
+            _finish(workspace, book, engine, request, progress)
+            for book in _fill(books, engine, request, progress)
         ]
-    else:
-        with device_lock(facts.uuid, LOCK_WAIT_S):
-            require_idle(facts)
-            for plan in plans:
-                results.append(_run_room(workspace, plan, request, facts, progress, make_pool))
+    order = [plan.room.name for plan in plans]
+    results.sort(key=lambda result: order.index(result.plan.room.name))
     progress.summary([_summary_row(result) for result in results], _closing_note(facts, results))
     return _exit_code(results)
-
-
-def require_writable(*folders: Path) -> None:
-    """Raise EnvironmentUnfit for a folder that cannot be made or written into."""
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            raise EnvironmentUnfit(
-                f"{folder}: expected a folder that can be written, got {error}; free it, or set "
-                "FIB_CACHE_PATH for the build cache"
-            ) from error
 
 
 def require_commit(commit: str | None) -> None:
@@ -165,69 +181,66 @@ def _refuse_unrecordable(plan: RoomPlan, request: Request, facts: DeviceFacts) -
         )
 
 
-def _run_room(
-    workspace: Workspace,
-    plan: RoomPlan,
-    request: Request,
-    facts: DeviceFacts,
-    progress: SweepProgress,
-    make_pool: PoolFactory,
+def _open(book: _Book, engine: Engine, request: Request, progress: SweepProgress) -> _Book:
+    """Show the room, and take over what an earlier run judged where --resume may keep it."""
+    plan = book.plan
+    known = book.ledger.verdicts() if request.resume else {}
+    keys = [resume_key(plan, engine.facts, engine.environment, row) for row in plan.rows]
+    book.reused = sum(key in known for key in keys)
+    progress.room_started(plan.room.name, len(plan.rows), book.reused, plan.packed.name)
+    progress.note(f"{plan.room.name}: {describe_settings(plan, request)}")
+    for key, row in zip(keys, plan.rows, strict=True):
+        if key in known:
+            book.outcomes[row.uuid] = outcome_of(known[key])
+            book.started_at.append(known[key].started_at)
+            progress.workload_finished(row.uuid, show_axes(row), book.outcomes[row.uuid], True)
+    return book
+
+
+def _fill(
+    books: Mapping[str, _Book], engine: Engine, request: Request, progress: SweepProgress
+) -> Iterator[_Book]:
+    """Judge what is missing, write each verdict down, and give each room when it is complete."""
+    jobs = [
+        book.plan.job(row, torch_device(engine.facts), request)
+        for book in books.values()
+        for row in book.missing
+    ]
+    yield from (book for book in books.values() if not book.missing)
+    with contextlib.closing(engine.judge(jobs)) as verdicts:
+        for judged in verdicts:
+            book, outcome = books[judged.job.room], judged.outcome
+            row = book.rows[judged.job.uuid]
+            entry = entry_of(book.plan, row, engine.facts, engine.environment, judged)
+            book.ledger.append(entry)
+            book.outcomes[row.uuid] = outcome
+            book.started_at.append(judged.started_at)
+            book.clocks += judged.clocks
+            progress.focus(book.plan.room.name)
+            progress.workload_finished(row.uuid, show_axes(row), outcome, False)
+            if not book.missing:
+                yield book
+
+
+def _finish(
+    workspace: Workspace, book: _Book, engine: Engine, request: Request, progress: SweepProgress
 ) -> RoomResult:
-    ledger = TraceLedger.of(workspace.root, facts.slug, plan.room.name)
-    with (
-        sole_writer(ledger.path, LOCK_WAIT_S),
-        make_pool(torch_device(facts), workspace.root) as pool,
-    ):
-        result = _judge_rows(pool, plan, request, facts, progress, ledger)
+    """Say how a complete room went, and keep it where it is asked for."""
+    result, room = book.result(), book.plan.room.name
     if any(throttled(result.clocks)):
-        progress.note(f"{plan.room.name}: {describe_throttling(result.clocks)}")
+        progress.note(f"{room}: {describe_throttling(result.clocks)}")
     lost = any(outcome.status.value in RETRIED_STATUSES for outcome in result.outcomes)
     if request.record and lost:
-        progress.note(f"{plan.room.name}: not recorded, incomplete; run again with --resume")
+        progress.note(f"{room}: not recorded, incomplete; run again with --resume")
     elif request.record:
-        path = _keep(workspace, result, facts, request.commit)
-        progress.note(f"{plan.room.name}: recorded in {path.relative_to(workspace.root)}")
+        path = _keep(workspace, result, engine, request.commit)
+        progress.note(f"{room}: recorded in {path.relative_to(workspace.root)}")
     return result
 
 
-def _judge_rows(
-    pool: Pool,
-    plan: RoomPlan,
-    request: Request,
-    facts: DeviceFacts,
-    progress: SweepProgress,
-    ledger: TraceLedger,
-) -> RoomResult:
-    """A verdict on each row, the ledger's where --resume may keep it."""
-    known = ledger.verdicts() if request.resume else {}
-    environment = read_environment(facts)
-    keys = [resume_key(plan, facts, environment, row) for row in plan.rows]
-    reused = sum(key in known for key in keys)
-    progress.room_started(plan.room.name, len(plan.rows), reused, plan.packed.name)
-    progress.note(f"{plan.room.name}: {describe_settings(plan, request)}")
-    outcomes, started_at, clocks = [], [], [sample_clocks(facts)]
-    for key, row in zip(keys, plan.rows, strict=True):
-        if key in known:
-            entry = known[key]
-            outcome = outcome_of(entry)
-        else:
-            progress.workload_started(row.uuid, plan.settings.timeout_s)
-            begin = utc_now(timespec="microseconds")
-            outcome = pool.run(plan.job(row, torch_device(facts), request), progress.stage)
-            entry = entry_of(plan, row, facts, environment, outcome, begin)
-            ledger.append(entry)
-            clocks.append(sample_clocks(facts))
-        outcomes.append(outcome)
-        started_at.append(entry.started_at)
-        progress.workload_finished(row.uuid, show_axes(row), outcome, key in known)
-    return RoomResult(
-        plan, tuple(outcomes), tuple(clocks), min(started_at), reused == len(plan.rows)
-    )
-
-
-def _keep(workspace: Workspace, result: RoomResult, facts: DeviceFacts, commit: str | None) -> Path:
+def _keep(workspace: Workspace, result: RoomResult, engine: Engine, commit: str | None) -> Path:
     """Write the run and make it the latest. One that is only read again stays as it was kept."""
-    record = _record_of(workspace, result, facts, commit)
+    record = _record_of(workspace, result, engine, commit)
     path = run_path(workspace.root, record)
     if result.is_reused and path.exists():
         record = load(path)
@@ -238,12 +251,11 @@ def _keep(workspace: Workspace, result: RoomResult, facts: DeviceFacts, commit: 
 
 
 def _record_of(
-    workspace: Workspace, result: RoomResult, facts: DeviceFacts, commit: str | None
+    workspace: Workspace, result: RoomResult, engine: Engine, commit: str | None
 ) -> RunRecord:
-    plan = result.plan
+    plan, facts = result.plan, engine.facts
     settings = plan.settings
-    environment = read_environment(facts)
-    del environment["driver"]
+    environment = {name: of for name, of in engine.environment.items() if name != "driver"}
     return RunRecord(
         room=plan.room.name,
         definition=plan.room.definition,

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from harness.dataset import WorkloadRow
-from harness.devices import DeviceFacts, libraries
+from harness.devices import ClockSample, DeviceFacts, libraries
 from harness.evaluate.plan import RoomPlan
-from harness.evaluate.protocol import Outcome, Status
+from harness.evaluate.protocol import Job, Outcome, Status
 from harness.records import ResumeKey, TraceEntry
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A job's outcome, as it comes back.
+
+    started_at: UTC in ISO form. clocks: samples since the worker's last job. worker: which one it
+    was, as the ledger keeps it beside the verdict.
+    """
+
+    job: Job
+    outcome: Outcome
+    started_at: str
+    clocks: tuple[ClockSample, ...] = ()
+    worker: Mapping[str, str] = field(default_factory=dict)
 
 
 def entry_of(
@@ -17,10 +33,10 @@ def entry_of(
     row: WorkloadRow,
     facts: DeviceFacts,
     environment: Mapping[str, str],
-    outcome: Outcome,
-    started_at: str,
+    judged: Judged,
 ) -> TraceEntry:
-    """The ledger's line for a verdict that has just been made. started_at: UTC in ISO form."""
+    """The ledger's line for a verdict that has just been made."""
+    outcome = judged.outcome
     return TraceEntry(
         room=plan.room.name,
         definition=plan.room.definition,
@@ -35,7 +51,7 @@ def entry_of(
         hardware=facts.name,
         status=outcome.status.value,
         seed=plan.settings.seed,
-        started_at=started_at,
+        started_at=judged.started_at,
         ended_at=utc_now(timespec="microseconds"),
         latency_us=outcome.latency_us,
         max_abs_error=outcome.max_abs_error,
@@ -49,6 +65,7 @@ def entry_of(
             "reference_latency_us": outcome.reference_latency_us,
             "activities": outcome.activities,
             "stages_s": outcome.stages_s,
+            "worker": dict(judged.worker),
         },
     )
 

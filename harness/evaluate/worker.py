@@ -136,9 +136,11 @@ def _clean(text: str) -> str:
 
 
 def _die_with_parent() -> None:
-    """Linux: SIGKILL when the sweep dies, however it dies."""
+    """Linux: SIGKILL when the sweep dies, however it dies; keep orphaned descendants below."""
     parent = os.getppid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    prctl = ctypes.CDLL(None).prctl
+    prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: harness.evaluate.strays finds them there
     if os.getppid() != parent:
         os._exit(1)
 

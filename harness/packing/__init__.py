@@ -30,7 +30,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.config import Room, Workspace, load_solution_config
-from harness.errors import PackingError, UsageError
+from harness.errors import EnvironmentUnfit, UsageError
 from harness.files import write_atomically
 from harness.packing.closure import reach, refuse_unreached
 from harness.packing.definitions import load_signature
@@ -82,11 +82,13 @@ def pack(workspace: Workspace, room_name: str, route: str | None = None) -> Pack
 
 
 def write(packed: Packed) -> Path:
-    """Write solution.json whole or not at all. Returns its path. Raises PackingError."""
+    """Write solution.json whole or not at all. Returns its path. Raises EnvironmentUnfit."""
     try:
         write_atomically(packed.path, packed.text)
     except OSError as error:
-        raise PackingError(f"{packed.path}: cannot be written: {error}") from error
+        raise EnvironmentUnfit(
+            f"{packed.path}: cannot be written: {error}; free the disk, or see who may write there"
+        ) from error
     return packed.path
 
 

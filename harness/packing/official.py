@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.errors import PackingError
-from harness.packing import Packed
+from harness.config import SolutionConfig
+from harness.errors import PackingError, ToolMissing, UsageError
+from harness.packing import Packed, content_sha256
 
 _ALIAS = "_flashinfer_bench_data"
 
@@ -55,3 +56,32 @@ def validate(packed: Packed) -> bool:
             f"its schema differs from the one packed for, 0.1.2"
         )
     return True
+
+
+def read_packed(path: Path) -> tuple[Packed, str]:
+    """A packed JSON as it lies there, with the content hash that its room's packer gives it, and
+    the definition that it solves. Raises ToolMissing, UsageError."""
+    model = load_solution_model()
+    if model is None:
+        raise ToolMissing(f"{path}: flashinfer-bench reads packed solutions and is not installed")
+    try:
+        text = path.read_text(encoding="utf-8")
+        solution = model.model_validate_json(text)
+    except (OSError, ValueError) as error:
+        words = " ".join(str(error).split())
+        raise UsageError(f"{path}: expected a packed solution, got: {words}") from error
+    values = json.loads(solution.spec.model_dump_json())
+    config = SolutionConfig(
+        path=path,
+        name=solution.name,
+        definition=solution.definition,
+        author=solution.author,
+        language=values["language"],
+        entry_point=values["entry_point"],
+        destination_passing_style=values["destination_passing_style"],
+        binding=values["binding"],
+        target_hardware=tuple(values["target_hardware"]),
+    )
+    texts = {source.path: source.content for source in solution.sources}
+    sha256 = content_sha256(config, texts)
+    return Packed(solution.name, sha256, text, path, tuple(texts)), solution.definition

@@ -15,7 +15,10 @@ from harness.packing.references import Reference
 
 # The judge's side and everything else at the root: nothing of it exists where a solution runs.
 CHECKOUT_PACKAGES = frozenset(
-    {"harness", "definitions", "workloads", "solutions", "tests", "peers", "scripts", "pack"}
+    (
+        *("harness", "definitions", "workloads", "solutions", "tests"),
+        *("peers", "scripts", "examples", "pack"),
+    )
 )
 _SUFFIXES = "|".join(suffix[1:] for suffix in C_SUFFIXES)
 _FILE_NAME = re.compile(rf"(?P<folder>(?:[\w.-]*/)*)(?P<name>[\w-][\w.-]*\.(?:{_SUFFIXES}))\Z")

@@ -85,14 +85,14 @@ def write_latest(record: RunRecord, root: Path) -> Path:
     """
     record = RunRecord.from_json(record.to_json())
     path = latest_path(root, record.device, record.room)
-    objection = _objection(record, root)
+    objection = latest_objection(record, root)
     if objection is not None:
         raise RecordError(f"{path}: {objection}; keep such a run by write_run alone")
     write_atomically(path, to_text(record))
     return path
 
 
-def _objection(record: RunRecord, root: Path) -> str | None:
+def latest_objection(record: RunRecord, root: Path) -> str | None:
     """Why a run may not become the latest, or None."""
     room = load_workspace(root).room(record.room)
     official = official_uuids(root, room.definition)

@@ -185,10 +185,17 @@ class TraceLedger:
         append_line(self.path if entry.is_judged else self.unjudged_path, entry.to_json())
 
     def entries(self) -> list[TraceEntry]:
-        """All traces, oldest first. Unreadable lines are left out with one warning each."""
-        paths = self.path, self.unjudged_path
-        found = [entry for path in paths for entry in read_lines(path, TraceEntry.from_json)]
-        return sorted(found, key=lambda entry: entry.ended_at)
+        """All traces, oldest first. Unreadable lines are left out with one warning each.
+
+        A line is never older than the one above it, whatever a clock that was set back says.
+        """
+        dated: list[tuple[str, TraceEntry]] = []
+        for path in (self.path, self.unjudged_path):
+            latest = ""
+            for entry in read_lines(path, TraceEntry.from_json):
+                latest = max(latest, entry.ended_at)
+                dated.append((latest, entry))
+        return [entry for _, entry in sorted(dated, key=lambda pair: pair[0])]
 
     def verdicts(self) -> dict[ResumeKey, TraceEntry]:
         """The newest trace of each key that --resume may reuse: failures too, but never one that

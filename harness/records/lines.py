@@ -56,10 +56,12 @@ def read_lines(path: Path, read: Callable[[Any, str], _Entry]) -> list[_Entry]:
     """The entries of a ledger, oldest first; none where there is no file.
 
     read: takes a line's value and where it stands, and raises RecordError for what is no entry.
-    Unreadable lines are left out with one warning each.
+    Unreadable lines are left out with one warning each. Raises RecordError for what is no file.
     """
     if not path.exists():
         return []
+    if not path.is_file():  # reading a pipe would wait for ever
+        raise RecordError(f"{path}: expected a file of JSON lines, got a folder or a pipe; move it")
     entries = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if not line.strip():

@@ -68,6 +68,8 @@ def _refuse_constant(token: str) -> None:
 
 def read_json(path: Path, command: str) -> Any:
     """The value of a record's file. command: what makes it. Raises RecordError naming the file."""
+    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+        raise RecordError(f"{path}: expected a JSON record, got a folder or a pipe; move it")
     try:
         return parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

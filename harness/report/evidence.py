@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import dataset, roofline
@@ -17,6 +17,7 @@ from harness.errors import HarnessError, RecordError
 from harness.packing import list_peers, pack_peer
 from harness.records import RunRecord, TraceEntry, TraceLedger, all_latest, load
 from harness.records.strict_json import parse
+from harness.replay.record import ReplayRecord, all_replays
 from harness.report.logs import one_line
 from harness.roofline import Work
 
@@ -55,7 +56,7 @@ class Evidence:
     on each workload of the content that `latest` records. side_logs: what failed sides of a
     comparison printed, of the content that it records. work: bytes and flops of each workload of a
     room and data set, by UUID; without_work: why such a pair has none. published: what others
-    measured on another chip, by UUID."""
+    measured on another chip, by UUID. replayed: by room."""
 
     workspace: Workspace
     packed: Mapping[str, str | None]
@@ -69,6 +70,7 @@ class Evidence:
     work: Mapping[RoomData, Mapping[str, Work]]
     without_work: Mapping[RoomData, str]
     published: Mapping[str, Published]
+    replayed: Mapping[str, ReplayRecord] = field(default_factory=dict)
 
 
 def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
@@ -101,6 +103,7 @@ def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
         work=work,
         without_work=without_work,
         published=read_published(root) if (root / PUBLISHED).exists() else {},
+        replayed={record.room: record for record in all_replays(root)},
     )
 
 

@@ -12,6 +12,7 @@ from harness.report.failed import write_failures
 from harness.report.figures import write_figures
 from harness.report.head import write_head
 from harness.report.page import GENERATOR, to_document_markdown, to_html
+from harness.report.replays import write_replays
 from harness.report.rooms import write_rooms
 from harness.report.scored import write_scores
 from harness.report.svg import standalone
@@ -30,6 +31,7 @@ def compose(evidence: Evidence) -> Document:
             write_scores(evidence),
             write_rooms(evidence),
             write_figures(evidence),
+            *write_replays(evidence),
             write_failures(evidence),
         ),
     )

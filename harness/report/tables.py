@@ -11,6 +11,7 @@ from harness.report.document import Column, Kind, Table, Value, format_value
 from harness.report.logs import printable
 
 _PLAIN = re.compile(r"[\w.:+-]+")  # what a code span may hold without further care
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -30,13 +31,14 @@ def to_markdown(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """One header line; floats with every digit, nothing where nothing is known. An interval is two
-    columns."""
+    columns. Text that a spreadsheet would take for a formula has an apostrophe before it."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(name for column in table.columns for name in _csv_names(column))
     for row in table.rows:
         cells = zip(table.columns, row, strict=True)
-        writer.writerow(item for column, value in cells for item in _csv_values(column, value))
+        values = (item for column, value in cells for item in _csv_values(column, value))
+        writer.writerow(_as_text(item) for item in values)
     return text.getvalue()
 
 
@@ -76,6 +78,11 @@ def _markdown_cell(kind: Kind, value: Value) -> str:
     if value is not None and kind in (Kind.CODE, Kind.CONTENT) and _PLAIN.fullmatch(last):
         return f"{escape_markdown(label)} `{last}`".lstrip()
     return escape_markdown(text)
+
+
+def _as_text(value: object) -> object:
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
+    return f"'{value}" if is_formula else value
 
 
 def _csv_names(column: Column) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ instruction may be 16 wide.
 Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product, its sum is
 not; exp2 with the scale folded in. Only -1 is padding, but any index outside the cache is treated
 as padding, never read. See docs/kernels/dsa_attention.md.
+
+The portable route is below. The native route, attend.cu, is taken where it can be built.
 """
 
 import math
@@ -36,8 +38,14 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
+from .native_build import ARCHITECTURES, can_build
 from .prepared_launch import prepare
 from .target import has_programmatic_launch, is_interpreted
+
+try:
+    from .native import run_native
+except ModuleNotFoundError:  # packed with --route portable
+    run_native = None
 
 NUM_HEADS = 16
 DIM_CKV = 512
@@ -229,7 +237,7 @@ def merge_kernel(
 #              tokens nearly fill the SMs
 #   larger     one split: every SM has a token of its own, and nothing is merged
 # On sm_90 one tile of rows is in shared memory at a time, whatever STAGES is.
-LAUNCHES = (
+PORTABLE_LAUNCHES = (
     (16, {"SPLIT": 64, "BLOCK_N": 32, "STAGES": 2, "num_warps": 8}),
     (131, {"SPLIT": 256, "BLOCK_N": 32, "STAGES": 3, "num_warps": 4}),
     (math.inf, {"SPLIT": TOPK, "BLOCK_N": 32, "STAGES": 3, "num_warps": 4}),
@@ -245,11 +253,29 @@ INTERPRETER_LAUNCHES = (
 INTERPRETER_MERGE_LAUNCH = {"COLUMNS": DIM_CKV}
 
 
-def choose(num_tokens, *, interpreted=False):
-    """Launch options of attend_kernel, from the first row that reaches num_tokens, and of merge."""
-    launches = INTERPRETER_LAUNCHES if interpreted else LAUNCHES
+# (largest number of tokens, CTAs a token). An H200 holds 7 clusters of 16 CTAs at once, 15 of 8, 30
+# of 4 and 66 of 2 (cudaOccupancyMaxActiveClusters), with one CTA an SM. Measured: docs/log.md,
+# "dsa_attention in one launch".
+#   T <= 8    16: of the official mixes, where most rows are short, the eighth token costs little
+#   T <= 16   8; one SM serves a token of 2048 entries in 62 µs, eight in 12
+#   larger    fewer, until every SM has a token of its own
+NATIVE_CLUSTERS = ((8, 16), (16, 8), (64, 2), (math.inf, 1))
+
+
+def choose(num_tokens, *, capability=None, can_build=False, is_aligned=True, interpreted=False):
+    """Route, "native" or "portable", and its launch: the first row that reaches num_tokens.
+
+    capability: compute capability of the tensors' device, None without one.
+    can_build: whether the native route is there and this machine can compile it.
+    is_aligned: whether all tensors begin on 16-byte boundaries.
+    """
+    if can_build and is_aligned and capability in ARCHITECTURES and not interpreted:
+        cluster = next(cluster for limit, cluster in NATIVE_CLUSTERS if num_tokens <= limit)
+        return "native", {"cluster": cluster}
+    launches = INTERPRETER_LAUNCHES if interpreted else PORTABLE_LAUNCHES
     launch = next(launch for limit, launch in launches if num_tokens <= limit)
-    return launch, INTERPRETER_MERGE_LAUNCH if interpreted else MERGE_LAUNCH
+    merge_launch = INTERPRETER_MERGE_LAUNCH if interpreted else MERGE_LAUNCH
+    return "portable", {"launch": launch, "merge_launch": merge_launch}
 
 
 def check(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, lse):
@@ -288,8 +314,36 @@ def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, ls
     )
     if num_tokens == 0:
         return
-    interpreted = is_interpreted(attend_kernel)
-    launch, merge_launch = choose(num_tokens, interpreted=interpreted)
+    tensors = (q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, output, lse)
+    route, options = choose(
+        num_tokens,
+        capability=torch.cuda.get_device_capability(q_nope.device) if q_nope.is_cuda else None,
+        can_build=run_native is not None and can_build(),
+        is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
+        interpreted=is_interpreted(attend_kernel),
+    )
+    if route == "native":
+        run_native(*tensors[:5], float(sm_scale), output, lse, **options)
+    else:
+        scale, num_rows = float(sm_scale) * LOG2_E, num_pages * PAGE_SIZE
+        _run_portable(*tensors[:5], scale, num_rows, output, lse, **options)
+
+
+def _run_portable(
+    q_nope,
+    q_pe,
+    ckv_cache,
+    kpe_cache,
+    sparse_indices,
+    scale,
+    num_rows,
+    output,
+    lse,
+    *,
+    launch,
+    merge_launch,
+):
+    num_tokens, interpreted = q_nope.shape[0], is_interpreted(attend_kernel)
     num_splits = TOPK // launch["SPLIT"]
     num_parts = num_tokens * num_splits if num_splits > 1 else 0
     part = torch.empty((num_parts, NUM_HEADS, 2), dtype=torch.float32, device=q_nope.device)
@@ -299,8 +353,6 @@ def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, ls
     sizes = {"H": NUM_HEADS, "C": DIM_CKV, "SLOTS": TOPK}
     sizes["PDL"] = num_splits > 1 and has_programmatic_launch(q_nope, attend_kernel)
     operand = {"R": DIM_KPE, "OPERAND": tl.float32 if interpreted else tl.bfloat16}
-    scale = float(sm_scale) * LOG2_E
-    num_rows = num_pages * PAGE_SIZE
     with torch.cuda.device_of(q_nope):
         grid = (num_tokens * num_splits,)
         arguments = (*inputs, output, lse, part, acc, scale, num_rows)

@@ -1,4 +1,6 @@
-"""dsa_attention on a CUDA device: official sizes, the oracle, the definition's reference."""
+"""dsa_attention on a CUDA device, both routes: official sizes, oracle, definition's reference."""
+
+import sys
 
 import pytest
 import torch
@@ -42,8 +44,21 @@ OFFICIAL_COUNTS = [
 ]
 
 
-def attend(inputs):
-    return call(ROOM, list(inputs.values()), empty_outputs(inputs["q_nope"].shape[0], "cuda"))
+@pytest.fixture(params=[None, "portable"], ids=["whole", "portable"])
+def route(request):
+    """The room as it is, native route and all, and the room without it."""
+    return request.param
+
+
+@pytest.fixture
+def attend(route):
+    """inputs by name -> (output, lse), on the route of the test."""
+
+    def run(inputs):
+        outputs = empty_outputs(inputs["q_nope"].shape[0], "cuda")
+        return call(ROOM, list(inputs.values()), outputs, route)
+
+    return run
 
 
 def inputs_with_counts(counts, seed, num_pages=PAGES):
@@ -71,7 +86,7 @@ def assert_identical(left, right):
 
 
 @pytest.mark.parametrize("counts", OFFICIAL_COUNTS, ids=str)
-def test_matches_oracle_and_definition_on_official_counts(counts):
+def test_matches_oracle_and_definition_on_official_counts(counts, attend, route):
     inputs = inputs_with_counts(counts, seed=len(counts))
     results = attend(inputs)
     assert_matches(results, oracle(**inputs))
@@ -79,13 +94,23 @@ def test_matches_oracle_and_definition_on_official_counts(counts):
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 2047, 2048])
-def test_counts_around_tile_and_split_borders(count):
+def test_counts_around_tile_and_split_borders(count, attend):
     inputs = inputs_with_counts([count], seed=count)
     assert_matches(attend(inputs), oracle(**inputs))
 
 
+@pytest.mark.parametrize("count", [255, 256, 257, 1023, 1024, 1025, 1100])
+@pytest.mark.parametrize("num_tokens", [1, 9, 17, 65])
+def test_counts_around_the_runs_of_every_cluster(count, num_tokens, attend):
+    inputs = inputs_with_counts([count] * num_tokens, seed=count)
+    output, lse = attend(inputs)
+    some = [0, num_tokens - 1]
+    few = {name: inputs[name][some] for name in ("q_nope", "q_pe", "sparse_indices")}
+    assert_matches((output[some], lse[some]), oracle(**{**inputs, **few}))
+
+
 @pytest.mark.parametrize("num_tokens", [16, 17, 131, 132, 1000])
-def test_many_tokens_with_mixed_and_full_rows(num_tokens):
+def test_many_tokens_with_mixed_and_full_rows(num_tokens, attend):
     counts = [(37 * token) % 150 for token in range(num_tokens)]
     counts[0] = counts[num_tokens // 2] = counts[-1] = TOPK
     inputs = inputs_with_counts(counts, seed=num_tokens)
@@ -99,7 +124,7 @@ def test_many_tokens_with_mixed_and_full_rows(num_tokens):
     assert torch.isfinite(output).all()
 
 
-def test_thousands_of_full_rows():
+def test_thousands_of_full_rows(attend):
     inputs = random_inputs(3000, PAGES, 1, "cuda")
     inputs["sparse_indices"] = random_rows(PAGES, 3000 * TOPK, 2, "cuda").view(3000, TOPK)
     output, lse = attend(inputs)
@@ -111,7 +136,7 @@ def test_thousands_of_full_rows():
 
 
 @pytest.mark.parametrize("num_tokens", [5, 40, 140])
-def test_padding_may_stand_anywhere(num_tokens):
+def test_padding_may_stand_anywhere(num_tokens, attend):
     inputs = random_inputs(num_tokens, PAGES, 3, "cuda")
     some = random_rows(PAGES, 700, 4, "cuda")
     layouts = torch.full((4, TOPK), -1, dtype=torch.int32, device="cuda")
@@ -131,7 +156,7 @@ def test_padding_may_stand_anywhere(num_tokens):
 
 
 @pytest.mark.parametrize("num_tokens", [2, 20, 140])
-def test_one_index_2048_times_is_its_row(num_tokens):
+def test_one_index_2048_times_is_its_row(num_tokens, attend):
     inputs = random_inputs(num_tokens, PAGES, 5, "cuda")
     inputs["sparse_indices"].fill_(LAST_ROW)
     output, lse = attend(inputs)
@@ -143,7 +168,7 @@ def test_one_index_2048_times_is_its_row(num_tokens):
 
 @pytest.mark.parametrize("num_tokens", [3, 20, 140])
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
-def test_rows_not_chosen_never_leak(num_tokens, bad):
+def test_rows_not_chosen_never_leak(num_tokens, bad, attend):
     pages = 64
     inputs = random_inputs(num_tokens, pages, 6, "cuda")
     rows = random_rows(pages, 300, 7, "cuda")
@@ -165,7 +190,7 @@ def test_rows_not_chosen_never_leak(num_tokens, bad):
 
 
 @pytest.mark.parametrize("num_tokens", [3, 20, 140])
-def test_chosen_nan_reaches_its_token_only(num_tokens):
+def test_chosen_nan_reaches_its_token_only(num_tokens, attend):
     inputs = inputs_with_counts([200, *[100] * (num_tokens - 1)], seed=8, num_pages=64)
     rows = inputs["sparse_indices"]
     rows[rows == 77] = 78
@@ -178,8 +203,20 @@ def test_chosen_nan_reaches_its_token_only(num_tokens):
     assert_identical((output[1:], lse[1:]), (before[0][1:], before[1][1:]))
 
 
+def test_the_native_route_is_the_one_that_runs(monkeypatch):
+    """Where it can be built, nothing reaches the portable one unnoticed."""
+    package = build(ROOM)._callable.__module__.rpartition(".")[0]
+    kernel = sys.modules[f"{package}.kernel"]
+    if torch.cuda.get_device_capability() not in kernel.ARCHITECTURES or not kernel.can_build():
+        pytest.skip("needs a CUDA toolkit and a device that the native route supports")
+    monkeypatch.setattr(kernel, "_run_portable", None)
+    inputs = inputs_with_counts([33, 700], seed=16)
+    outputs = empty_outputs(2, "cuda")
+    assert_matches(call(ROOM, list(inputs.values()), outputs), oracle(**inputs))
+
+
 @pytest.mark.parametrize("sm_scale", [-0.3, 0, 1.0, 30.0])
-def test_any_scale(sm_scale):
+def test_any_scale(sm_scale, attend):
     inputs = inputs_with_counts([400, 33], seed=9) | {"sm_scale": sm_scale}
     (output, lse), (want_output, want_lse) = attend(inputs), oracle(**inputs)
     # Logits reach thousands at a scale of 30; their error, and that of the weights, grows with it.
@@ -192,7 +229,7 @@ def test_any_scale(sm_scale):
 
 
 @pytest.mark.parametrize("counts", [[2048], [33] * 8, [100] * 40, [300] * 140], ids=len)
-def test_repeated_calls_agree_bit_for_bit_whatever_the_scratch_held(counts):
+def test_repeated_calls_agree_bit_for_bit_whatever_the_scratch_held(counts, attend):
     inputs = inputs_with_counts(counts, seed=10)
     first = attend(inputs)
     for value in (NAN, INF, 1e30):
@@ -201,7 +238,7 @@ def test_repeated_calls_agree_bit_for_bit_whatever_the_scratch_held(counts):
         assert_identical(attend(inputs), first)
 
 
-def test_two_streams_at_once():
+def test_two_streams_at_once(attend, route):
     jobs = [inputs_with_counts([2048, 100, 700, 5], seed=20 + i) for i in range(4)]
     wanted = [[x.clone() for x in attend(job)] for job in jobs]
     streams = [torch.cuda.Stream() for _ in jobs]
@@ -210,14 +247,14 @@ def test_two_streams_at_once():
     for _ in range(20):
         for job, output, stream in zip(jobs, outputs, streams, strict=True):
             with torch.cuda.stream(stream):
-                build(ROOM)(*job.values(), *output)
+                build(ROOM, route)(*job.values(), *output)
     torch.cuda.synchronize()
     for got, want in zip(outputs, wanted, strict=True):
         assert_identical(got, want)
 
 
 @pytest.mark.parametrize("num_tokens", [1, 8, 40, 140])
-def test_tensors_that_start_off_a_16_byte_boundary(num_tokens):
+def test_tensors_that_start_off_a_16_byte_boundary(num_tokens, attend, route):
     inputs = inputs_with_counts([150] * num_tokens, seed=11, num_pages=200)
     aligned = attend(inputs)
     for name, tensor in list(inputs.items())[:-1]:
@@ -227,35 +264,39 @@ def test_tensors_that_start_off_a_16_byte_boundary(num_tokens):
     shifted = [
         torch.empty(x.numel() + 1, dtype=x.dtype, device="cuda")[1:].view(x.shape) for x in aligned
     ]
-    assert_matches(call(ROOM, list(inputs.values()), shifted), aligned)
+    assert_matches(call(ROOM, list(inputs.values()), shifted, route), aligned)
 
 
 @pytest.mark.parametrize("counts", [[33, 2048], [50] * 140], ids=len)
-def test_waits_for_its_inputs_on_the_current_stream(counts):
+def test_waits_for_its_inputs_on_the_current_stream(counts, attend, route):
     inputs = inputs_with_counts(counts, seed=12)
-    late = run_behind_slow_producer(ROOM, list(inputs.values()), empty_outputs(len(counts), "cuda"))
+    late = run_behind_slow_producer(
+        ROOM, list(inputs.values()), empty_outputs(len(counts), "cuda"), route
+    )
     assert_identical(late, attend(inputs))
 
 
 @pytest.mark.parametrize("counts", [[33, 2048, 0], [50] * 140], ids=len)
-def test_replays_from_a_graph(counts):
+def test_replays_from_a_graph(counts, attend, route):
     inputs = inputs_with_counts(counts, seed=13)
     outputs = empty_outputs(len(counts), "cuda")
-    assert_identical(replay_captured(ROOM, list(inputs.values()), outputs), attend(inputs))
+    assert_identical(
+        replay_captured(ROOM, list(inputs.values()), outputs, route=route), attend(inputs)
+    )
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-def test_runs_on_the_device_of_its_tensors():
+def test_runs_on_the_device_of_its_tensors(route):
     inputs = inputs_with_counts([33, 700], seed=14, num_pages=100)
     moved = {n: x.to("cuda:1") if isinstance(x, torch.Tensor) else x for n, x in inputs.items()}
     outputs = empty_outputs(2, "cuda:1")
     with torch.cuda.device(0):
-        build(ROOM)(*moved.values(), *outputs)
+        build(ROOM, route)(*moved.values(), *outputs)
     assert_matches(outputs, oracle(**inputs))
 
 
 @pytest.mark.parametrize("num_tokens", [2, 20, 140])
-def test_pool_beyond_2_to_the_31_elements(num_tokens):
+def test_pool_beyond_2_to_the_31_elements(num_tokens, attend, route):
     num_pages = 2**31 // (PAGE_SIZE * DIM_CKV) + 40
     needed = num_pages * PAGE_SIZE * (DIM_CKV + 64) * 2 * 1.1
     if torch.cuda.mem_get_info()[0] < needed:
@@ -270,5 +311,5 @@ def test_pool_beyond_2_to_the_31_elements(num_tokens):
     addresses = moved[rows.clamp(min=0) // PAGE_SIZE] * PAGE_SIZE + rows % PAGE_SIZE
     large["sparse_indices"] = torch.where(rows < 0, rows, addresses).int()
     outputs = empty_outputs(num_tokens, "cuda")
-    build(ROOM)(*large.values(), *outputs)  # without the clones of call()
+    build(ROOM, route)(*large.values(), *outputs)  # without the clones of call()
     assert_identical(outputs, attend(small))

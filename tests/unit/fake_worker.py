@@ -6,6 +6,7 @@ python fake_worker.py READ_FD WRITE_FD DEVICE
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -49,7 +50,8 @@ def main(read_fd, write_fd, device):
         if "measure" in request:
             send(number=number, **measure(behaviour, request["measure"]["iterations"]))
             continue
-        behaviour = request["job"]["workload"]["uuid"].split("-")[0]
+        uuid = request["job"]["workload"]["uuid"]
+        behaviour, _, serial = uuid.partition("-")
         send(number=number, stage="reference")
         if behaviour == "spoiled" and count > 1:  # by what an earlier job left behind
             os._exit(3)
@@ -61,8 +63,10 @@ def main(read_fd, write_fd, device):
         act(behaviour, number, replies, send)
         faulted = behaviour == "faults"
         status = "RUNTIME_ERROR" if faulted else "PASSED"
-        log = str(os.getpid())
-        send(number=number, outcome={**OUTCOME, "status": status, "faulted": faulted, "log": log})
+        answer = {**OUTCOME, "status": status, "faulted": faulted, "log": str(os.getpid())}
+        if serial.isdigit():  # whose answer this is
+            answer["max_abs_error"] = float(serial)
+        send(number=number, outcome=answer)
 
 
 def act(behaviour, number, replies, send):
@@ -70,6 +74,17 @@ def act(behaviour, number, replies, send):
     if behaviour == "segfault":
         print("about to crash", flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)
+    if behaviour == "terminates":
+        os.kill(os.getpid(), signal.SIGTERM)
+    if behaviour == "killed":  # as the kernel ends a process when memory is short
+        os.kill(os.getpid(), signal.SIGKILL)
+    if behaviour == "prints":
+        while True:
+            print("x" * 65536)
+    if behaviour == "slow":
+        time.sleep(0.02)
+    if behaviour == "detaches":
+        detach()
     if behaviour == "signal40":
         os.kill(os.getpid(), 40)
     if behaviour == "exits":
@@ -111,6 +126,13 @@ def escape():
             time.sleep(60)
         os._exit(0)
     os.wait()
+
+
+def detach():
+    """A child that leaves the session and sheds the environment, and hangs with the worker."""
+    child = subprocess.Popen(["sleep", "60"], env={}, start_new_session=True)
+    print("detached", child.pid, flush=True)
+    time.sleep(60)
 
 
 def measure(behaviour, iterations):

@@ -1,5 +1,7 @@
 """dsa_attention, packed and built as the judge builds it, against the fp64 oracle."""
 
+import sys
+
 import pytest
 import torch
 
@@ -275,3 +277,30 @@ def test_compiles_ahead_of_time(num_tokens, capability):
     assert attending["shared_bytes"] <= 99 * 1024
     assert len(merging) == (num_tokens < 132)
     assert attending["global_scratch_bytes"] == 0
+
+
+CHOICES = [
+    ((8, (9, 0), True), ("native", 16)),
+    ((9, (9, 0), True), ("native", 8)),
+    ((17, (10, 0), True), ("native", 2)),
+    ((65, (9, 0), True), ("native", 1)),
+    ((8, (9, 0), False), ("portable", 64)),
+    ((8, (8, 9), True), ("portable", 64)),
+    ((17, None, False), ("portable", 256)),
+    ((132, (12, 0), True), ("portable", 2048)),
+]
+
+
+@pytest.mark.parametrize(("axes", "wanted"), CHOICES, ids=str)
+def test_chooses_route_and_launch(axes, wanted):
+    num_tokens, capability, can_build = axes
+    choose = sys.modules[build("dsa_attention")._callable.__module__].choose
+    route, options = choose(num_tokens, capability=capability, can_build=can_build)
+    size = options["cluster"] if route == "native" else options["launch"]["SPLIT"]
+    assert (route, size) == wanted
+
+
+@pytest.mark.parametrize("unfit", [{"is_aligned": False}, {"interpreted": True}], ids=str)
+def test_the_portable_route_takes_what_the_native_one_cannot(unfit):
+    choose = sys.modules[build("dsa_attention")._callable.__module__].choose
+    assert choose(1, capability=(9, 0), can_build=True, **unfit)[0] == "portable"

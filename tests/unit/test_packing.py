@@ -13,7 +13,7 @@ import pytest
 
 from harness import packing
 from harness.config import load_solution_config, load_workspace
-from harness.errors import PackingError, UsageError
+from harness.errors import EnvironmentUnfit, PackingError, UsageError
 from harness.files import PARTIAL_MARK
 from harness.packing import content_sha256, pack, write
 from harness.packing.official import validate
@@ -308,7 +308,7 @@ def test_a_failed_write_keeps_the_old_file(checkout, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr("harness.files.os.fsync", fail)
-    with pytest.raises(PackingError, match="disk full"):
+    with pytest.raises(EnvironmentUnfit, match="disk full"):
         write(packed)
     assert packed.path.read_text() == "old"
     assert not list(checkout.folder.glob("*partial*"))

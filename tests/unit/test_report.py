@@ -185,8 +185,10 @@ def _run(*arguments):
 def test_report_prints_the_table(checkout, capsys):
     assert _run("gdn_decode") == ExitCode.OK
     assert "| gdn_decode | 2/2 | 2.294 |" in capsys.readouterr().out
-    assert _run("--device", "nvidia-b200") == ExitCode.OK
-    assert "2.294" not in capsys.readouterr().out
+    assert _run("--device", "nvidia-h200") == ExitCode.OK
+    assert "2.294" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="expected one of nvidia-h200; got 'nvidia-b200'"):
+        _run("--device", "nvidia-b200")
 
 
 def test_report_prints_workloads(checkout, capsys):

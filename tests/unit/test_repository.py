@@ -25,7 +25,8 @@ GENERATED = {"blob", "traces", "dataset", "__pycache__", "failures"}
 # Lower may import higher, never the reverse.
 MODULE_ORDER = (
     *("errors", "files", "config", "packing", "records", "devices", "roofline", "dataset"),
-    *("timing", "evaluators", "evaluate", "compare", "report", "cli"),
+    *("timing", "evaluators", "evaluate", "replay", "audit", "compare", "report"),
+    *("cluster", "serving", "container", "submit", "doctor", "cli"),
 )
 HARNESS_LINES, FILE_LINES, SCRIPT_LINES = 400, 600, 60
 FUNCTION_LINES, KERNEL_LINES = 60, 150

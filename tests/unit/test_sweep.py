@@ -15,10 +15,12 @@ from harness.config import load_workspace
 from harness.devices import DeviceFacts
 from harness.errors import ConfigError, DeviceBusy, ExitCode, UsageError
 from harness.evaluate import plan as planning
+from harness.evaluate.engine import LocalEngine
 from harness.evaluate.plan import Request, make_plans, resolve_settings
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Outcome, Status
-from harness.evaluate.sweep import run_sweep
+from harness.evaluate.sweep import run_sweep, sweep_on
+from harness.evaluate.verdicts import Judged
 from harness.packing import Packed
 from harness.records import STATUSES, TraceLedger, sole_writer
 from tests.small_checkout import small_checkout, workload_file
@@ -70,12 +72,12 @@ def make_workspace(tmp_path, monkeypatch):
     def pack(_, room, route=None):
         return Packed(f"{room}-x", content["sha"], "{}", workspace.root / "solution.json")
 
-    monkeypatch.setattr("harness.evaluate.sweep.require_timer", lambda name: None)
+    monkeypatch.setattr("harness.evaluate.engine.require_timer", lambda name: None)
     monkeypatch.setenv("FIB_CACHE_PATH", str(tmp_path / "cache"))
 
     monkeypatch.setattr(planning, "pack", pack)
-    monkeypatch.setattr("harness.evaluate.sweep.dataset.ensure_blobs", lambda *_: None)
-    monkeypatch.setattr("harness.evaluate.sweep.require_idle", lambda *_: None)
+    monkeypatch.setattr("harness.evaluate.engine.dataset.ensure_blobs", lambda *_: None)
+    monkeypatch.setattr("harness.evaluate.engine.require_idle", lambda *_: None)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     workspace.__dict__["content"] = content
     return workspace
@@ -111,6 +113,27 @@ def test_every_workload_has_one_line_one_trace_and_one_verdict(workspace):
 )
 def test_exit_codes(workspace, outcomes, code):
     assert sweep(workspace, outcomes)[0] is code
+
+
+class Backwards(LocalEngine):
+    """Hands verdicts back in another order than that of the jobs, rooms mixed."""
+
+    def judge(self, jobs):
+        for job in jobs[::-2] + jobs[-2::-2]:
+            yield Judged(job, PASSED, f"2026-01-31T01:00:0{jobs.index(job)}.000000Z")
+
+
+def test_verdicts_may_come_in_any_order(workspace):
+    request, text = replace(REQUEST, rooms=("gdn_decode", "moe")), io.StringIO()
+    progress = SweepProgress(text)
+    engine = Backwards(workspace.root, CPU, progress)
+    assert sweep_on(engine, workspace, request, progress) is ExitCode.OK
+    heads = [line.split()[:2] for line in text.getvalue().splitlines() if "PASSED" in line]
+    assert heads == [["moe", "1/2"], ["gdn_decode", "1/2"], ["moe", "2/2"], ["gdn_decode", "2/2"]]
+    table = text.getvalue().rpartition("passed")[2]
+    assert table.index("gdn_decode") < table.index("moe"), "the summary keeps the plan's order"
+    for room in request.rooms:
+        assert len(TraceLedger.of(workspace.root, "cpu", room).entries()) == 2
 
 
 def test_resume_keeps_verdicts_and_retries_what_was_none(workspace):
@@ -241,10 +264,11 @@ def recorded(workspace, outcomes, **changes):
 def test_a_resumed_record_is_as_old_as_its_oldest_verdict(workspace, monkeypatch):
     """Its libraries are the same by the resume key; its date must not be made younger."""
     monkeypatch.setattr("harness.evaluate.sweep.read_data", lambda *_: {})
-    monkeypatch.setattr("harness.evaluate.sweep.utc_now", lambda **_: "2026-01-31T01:00:00.000000Z")
+    clock = "harness.evaluate.engine.utc_now"
+    monkeypatch.setattr(clock, lambda **_: "2026-01-31T01:00:00.000000Z")
     with pytest.raises(KeyboardInterrupt):
         sweep(workspace, [PASSED, KeyboardInterrupt()], replace(REQUEST, record=True), GPU)
-    monkeypatch.setattr("harness.evaluate.sweep.utc_now", lambda **_: "2026-02-28T02:00:00.000000Z")
+    monkeypatch.setattr(clock, lambda **_: "2026-02-28T02:00:00.000000Z")
     latest, runs = recorded(workspace, [PASSED], resume=True)
     assert latest["measured_at"] == "2026-01-31T01:00:00Z" and runs == 1
     again, runs = recorded(workspace, [PASSED, PASSED])

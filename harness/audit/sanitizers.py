@@ -1,0 +1,237 @@
+"""compute-sanitizer on one call of a packed solution, judged by its summary.
+
+Inputs are made and kernels compiled in an ordinary worker first; under the sanitizer a script
+loads the inputs, builds the solution and calls it. PyTorch's caching allocator is off there, or
+it would own the bytes beside a tensor, and a write to them would be no error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.audit.engine import (
+    PoolFactory,
+    hold_device,
+    jobs_of,
+    plan_target,
+    read_answer,
+    worker_command,
+)
+from harness.config import Workspace
+from harness.devices import DeviceFacts, describe_no_gpu, read_facts
+from harness.errors import (
+    EnvironmentUnfit,
+    ExitCode,
+    InfrastructureFailure,
+    ToolMissing,
+    UsageError,
+)
+from harness.evaluate.plan import torch_device
+from harness.evaluate.pool import Pool, worker_environment
+from harness.evaluate.progress import SweepProgress
+from harness.evaluate.protocol import Job
+
+PROGRAM = "compute-sanitizer"
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+PLACES = ("bin", "compute-sanitizer")  # below a CUDA folder
+SHOWN_ERRORS = 3
+TIME_LIMIT_S = 1800.0
+JOB_VARIABLE = "HARNESS_SINGLE_CALL"
+FINISHED = "the call under the sanitizer has ended"
+_SUMMARIES = (
+    re.compile(r"^=+ ERROR SUMMARY: (?P<errors>\d+) errors?"),
+    re.compile(
+        r"^=+ RACECHECK SUMMARY: \d+ hazards? displayed "
+        r"\((?P<errors>\d+) errors?, (?P<warnings>\d+) warnings?\)"
+    ),
+)
+# The first line of a report: its details are indented, the tool's own lines are named here.
+_REPORT = re.compile(
+    r"^=+ (?!COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY)(?P<text>\S.*)"
+)
+Runner = Callable[[Sequence[str], Mapping[str, str], Path], tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a tool's own words say. errors: as its summary counts them; reports: the first lines
+    of the first ones. Race warnings count as errors."""
+
+    errors: int
+    reports: tuple[str, ...]
+
+
+def find_program(environment: Mapping[str, str] | None = None) -> str:
+    """The sanitizer's path. Raises ToolMissing naming where it was looked for."""
+    environment = os.environ if environment is None else environment
+    found = shutil.which(PROGRAM, path=environment.get("PATH"))
+    folders = [environment.get("CUDA_HOME"), environment.get("CUDA_PATH"), "/usr/local/cuda"]
+    for folder in filter(None, folders):
+        for place in PLACES:
+            path = Path(folder) / place / PROGRAM
+            if found is None and path.is_file():
+                found = str(path)
+    if found is None:
+        raise ToolMissing(
+            f"{PROGRAM} ({', '.join(TOOLS)}): not on PATH, nor in CUDA_HOME, CUDA_PATH or "
+            "/usr/local/cuda; it is a part of the CUDA toolkit"
+        )
+    return found
+
+
+def read_log(text: str) -> Finding | None:
+    """What a sanitizer's log says, or None where it has no summary: the tool did not finish."""
+    errors, reports = None, []
+    for line in text.splitlines():
+        for summary in _SUMMARIES:
+            match = summary.match(line)
+            if match:
+                warnings = match.groupdict().get("warnings") or "0"
+                errors = (errors or 0) + int(match["errors"]) + int(warnings)
+        match = _REPORT.match(line)
+        if match:
+            reports.append(match["text"])
+    if errors is None:
+        return None
+    return Finding(errors, tuple(reports[:SHOWN_ERRORS]) if errors else ())
+
+
+def sanitizer_command(program: str, tool: str, log: Path, job: Path) -> list[str]:
+    """The command line of one tool on one job. log: where it writes; job: see single_call."""
+    return [
+        program,
+        *("--tool", tool),
+        *("--target-processes", "application-only"),
+        *("--log-file", str(log)),
+        *("--print-limit", "100"),
+        *(sys.executable, "-m", "harness.audit.single_call", str(job)),
+    ]
+
+
+def sanitizer_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without the caching allocator, whose blocks hide writes beside a tensor."""
+    values = {**environment, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        values.pop(name, None)
+    return values
+
+
+def run_process(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path
+) -> tuple[int, str]:
+    """Exit code and output of a command in a session of its own; all of it ends with us.
+
+    Raises InfrastructureFailure where it takes longer than TIME_LIMIT_S.
+    """
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=TIME_LIMIT_S)
+        except subprocess.TimeoutExpired as error:
+            raise InfrastructureFailure(
+                f"{command[0]}: no end within {TIME_LIMIT_S:g} s; name smaller workloads"
+            ) from error
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, output
+
+
+def run_sanitizers(
+    workspace: Workspace,
+    target: str,
+    tools: Sequence[str],
+    workloads: tuple[str, ...],
+    progress: SweepProgress,
+    dataset: str | None = None,
+    facts: DeviceFacts | None = None,
+    make_pool: PoolFactory = Pool,
+    run: Runner = run_process,
+) -> ExitCode:
+    """Each tool on each workload; print as it goes. Returns the exit code.
+
+    1: a tool reported an error, or the solution failed; 6: a tool did not finish.
+    Raises ToolMissing, EnvironmentUnfit without a GPU.
+    """
+    unknown = [tool for tool in tools if tool not in TOOLS]
+    if unknown:
+        raise UsageError(f"tool: expected one of {', '.join(TOOLS)}, got {unknown[0]!r}")
+    program = find_program()
+    facts = facts or read_facts()
+    if facts.uuid is None:
+        raise EnvironmentUnfit(f"{PROGRAM}: expected a GPU; {describe_no_gpu()}")
+    plan = plan_target(workspace, target, workloads, dataset, facts)
+    progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}, {program}")
+    codes = []
+    environment = sanitizer_environment(worker_environment(torch_device(facts), workspace.root))
+    with hold_device(facts), tempfile.TemporaryDirectory(prefix="sanitize-") as scratch:
+        for job in jobs_of(plan, facts):
+            label = f"{plan.room.name} {job.uuid[:8]}"
+            path, failure = prepare_call(workspace, job, Path(scratch), make_pool)
+            if failure is not None:
+                codes.append(ExitCode.FAILED)
+                progress.note(f"{label} fails without a sanitizer: {failure}")
+                continue
+            for tool in tools:
+                log = Path(scratch) / f"{tool}.log"
+                command = sanitizer_command(program, tool, log, path)
+                code, output = run(command, environment, workspace.root)
+                text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+                log.unlink(missing_ok=True)
+                verdict, line = _judge(tool, code, output, text)
+                codes.append(verdict)
+                progress.note(f"{label} {line}")
+            path.unlink(missing_ok=True)
+    return ExitCode.FAILED if ExitCode.FAILED in codes else max(codes, default=ExitCode.OK)
+
+
+def prepare_call(
+    workspace: Workspace, job: Job, scratch: Path, make_pool: PoolFactory
+) -> tuple[Path, str | None]:
+    """The file that single_call reads, and why there is none where the solution itself fails.
+
+    Raises InfrastructureFailure.
+    """
+    path = scratch / f"{job.uuid}.pt"
+    environment = {**worker_environment(job.device, workspace.root), JOB_VARIABLE: str(path)}
+    command = worker_command("single_call:prepare", 0, environment)
+    with make_pool(job.device, workspace.root, command) as pool:
+        verdict, detail = read_answer(pool.run(job))
+    if verdict == "NOT_RUN":
+        raise InfrastructureFailure(f"{job.uuid}: the inputs could not be made: {detail}")
+    return path, detail if verdict == "FAILED" else None
+
+
+def _judge(tool: str, code: int, output: str, log: str) -> tuple[ExitCode, str]:
+    """Exit code and line of one tool's run. The summary decides, not the tool's exit code."""
+    finding = read_log(log or output)
+    if finding is None:
+        last = [line.strip() for line in (log + "\n" + output).splitlines() if line.strip()]
+        why = last[-1][:300] if last else "it printed nothing"
+        return ExitCode.INCOMPLETE, f"{tool}: no summary, exit code {code}: {why}"
+    if finding.errors:
+        reports = "; ".join(dict.fromkeys(finding.reports))
+        return ExitCode.FAILED, f"{tool}: {finding.errors} errors: {reports}"
+    if code or FINISHED not in output:
+        last = [line.strip() for line in output.splitlines() if line.strip()]
+        why = last[-1][:300] if last else "it printed nothing"
+        return ExitCode.INCOMPLETE, f"{tool}: 0 errors, but the call did not end: {why}"
+    return ExitCode.OK, f"{tool}: 0 errors"

@@ -1,0 +1,54 @@
+"""One call of a packed solution on inputs from a file: what runs under a sanitizer or NCU.
+
+    python -m harness.audit.single_call FILE
+
+FILE is torch.save's, made by `prepare` in an ordinary worker, which also compiled the kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from harness.audit.case import Case
+from harness.audit.sanitizers import FINISHED, JOB_VARIABLE
+from harness.evaluate.protocol import Job
+
+
+def prepare(case: Case) -> str | None:
+    """Write inputs and job to the file that JOB_VARIABLE names; the solution must be right."""
+    trial = case.trial(0)
+    case.build()
+    case.require_right(trial, case.call(trial.inputs), "the call")
+    inputs = [x.cpu() if isinstance(x, torch.Tensor) else x for x in trial.inputs]
+    torch.save({"job": case.job.to_json(), "inputs": inputs}, os.environ[JOB_VARIABLE])
+    return None
+
+
+def load(path: str) -> tuple[Case, list[Any]]:
+    """The built solution, and its inputs on the device."""
+    saved = torch.load(path, weights_only=True)
+    case = Case(Job.from_json(saved["job"]), 0)
+    torch.cuda.set_device(case.device)
+    inputs = [x.to(case.device) if isinstance(x, torch.Tensor) else x for x in saved["inputs"]]
+    case.build()
+    return case, inputs
+
+
+def main(path: str) -> None:
+    """Call once, with the profiler on for that call alone: NCU looks at nothing else."""
+    case, inputs = load(path)
+    outputs = case.allocate(inputs)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    case.launch(inputs, outputs)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+    print(FINISHED, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

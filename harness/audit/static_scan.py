@@ -1,0 +1,281 @@
+"""What the packed sources reach for, read as text and never run.
+
+Python is read as a syntax tree, C++ and CUDA as text without its comments. A scan sees what is
+written plainly; what hides in strings is left to the probes that run the solution.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+JUDGE = frozenset(
+    {"flashinfer_bench", "harness", "definitions", "workloads", "solutions", "tests", "cupti"}
+)
+SERVING = frozenset(
+    {"flashinfer", "vllm", "sglang", "sgl_kernel", "fla", "flash_attn", "flash_attn_interface"}
+    | {"flash_mla", "deep_gemm", "tensorrt_llm", "xformers", "transformers", "liger_kernel"}
+    | {"transformer_engine", "flag_gems", "aiter", "lmdeploy", "causal_conv1d", "mamba_ssm"}
+)
+PROCESSES = frozenset(
+    {"_thread", "multiprocessing", "concurrent", "subprocess", "asyncio", "signal", "atexit"}
+)
+NETWORK = frozenset(
+    {"socket", "ssl", "http", "urllib", "requests", "httpx", "aiohttp", "ftplib", "smtplib"}
+)
+FILES = frozenset({"safetensors", "pickle", "shelve", "sqlite3", "mmap", "tempfile", "glob"})
+INSPECTION = frozenset({"gc", "inspect", "traceback", "unittest", "builtins"})
+FORBIDDEN_IMPORTS = {
+    "the judge's side or the reference": JUDGE,
+    "a serving library": SERVING,
+    "threads and processes": PROCESSES,
+    "the network": NETWORK,
+    "files": FILES,
+    "a look at the caller or at the interpreter": INSPECTION,
+}
+
+# Called names, whatever they are called on.
+READS = frozenset(
+    {"open", "read_text", "read_bytes", "write_text", "write_bytes", "fromfile", "from_file"}
+    | {"memmap", "loadtxt"}
+)
+HIDDEN_CODE = frozenset({"exec", "eval", "compile", "__import__"})
+# Dotted names, called or not.
+FORBIDDEN_NAMES = {
+    "sys.modules": "reaches into other modules",
+    "sys.meta_path": "changes how modules are found",
+    "sys._getframe": "looks at its caller",
+    "sys._current_frames": "looks at other threads",
+    "sys.settrace": "traces the judge",
+    "sys.setprofile": "traces the judge",
+    "os.system": "starts a process",
+    "os.popen": "starts a process",
+    "os.fork": "starts a process",
+    "os.kill": "ends a process",
+    "os._exit": "ends the judge's process",
+    "os.open": "opens a file",
+    "threading.Thread": "starts a thread",
+    "threading.Timer": "starts a thread",
+    "torch.load": "reads a file",
+    "numpy.load": "reads a file",
+    "torch.cuda.synchronize": "waits for the GPU",
+    "torch.utils.data": "reads files",
+    "torch.multiprocessing": "starts a process",
+}
+MAY_BE_SET = ("torch.backends.",)  # settings, not functions
+
+CUDA_TEXT = {
+    r"\b(fopen|freopen|ifstream|ofstream|fstream|mmap|shm_open)\b": "reaches for files",
+    r"\b(socket|connect|getaddrinfo)\s*\(": "reaches for the network",
+    r"\b(system|popen|fork|vfork|execv\w*|posix_spawn\w*)\s*\(": "starts a process",
+    r"\b(pthread_create|std\s*::\s*(thread|jthread|async))\b": "starts a thread",
+    r"\bcuda(Device|Stream|Event)Synchronize\b|\bcu(Ctx|Stream|Event)Synchronize\b": "waits for "
+    "the GPU",
+    r"\b(dlopen|dlsym|ptrace|process_vm_\w+)\b": "reaches into other code",
+    r"\bcupti\w*": "touches the timer",
+}
+_CUDA_SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+SHOWN = 8
+
+
+def scan(solution: str) -> list[str]:
+    """Findings in a packed solution's JSON text, each "file:line: what", in the text's order."""
+    found: list[str] = []
+    for source in json.loads(solution)["sources"]:
+        path, text = source["path"], source["content"]
+        if path.endswith(".py"):
+            found += _scan_python(path, text)
+        elif path.endswith(_CUDA_SUFFIXES):
+            found += _scan_cuda(path, text)
+    return found
+
+
+def describe(found: list[str]) -> str:
+    """The first findings in one line."""
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return "; ".join(found[:SHOWN]) + more
+
+
+def _scan_cuda(path: str, text: str) -> list[str]:
+    def blank(match: re.Match[str]) -> str:
+        return "\n" * match[0].count("\n")
+
+    found = []
+    for number, line in enumerate(_COMMENT.sub(blank, text).split("\n"), 1):
+        for pattern, what in CUDA_TEXT.items():
+            match = re.search(pattern, line)
+            if match:
+                found.append(f"{path}:{number}: {match[0].strip()} {what}")
+    return found
+
+
+def _scan_python(path: str, text: str) -> list[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        return [f"{path}:1: cannot be read as Python: {error}"]
+    scanner = _Scanner(tree)
+    scanner.visit(tree)
+    return [f"{path}:{line}: {what}" for line, what in scanner.found]
+
+
+class _Scanner(ast.NodeVisitor):
+    """Gathers (line, what) of one module."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.found: list[tuple[int, str]] = []
+        self._modules = dict(_imported(tree))  # local name -> dotted name of something foreign
+        self._own_paths = _own_paths(tree)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._check_import(node, alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if node.level == 0:
+            for alias in node.names:
+                self._check_import(node, f"{node.module}.{alias.name}")
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._check_name(node)
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._check_target(target)
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._check_target(node.target)
+        self.generic_visit(node)
+
+    def visit_Delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            self._check_target(target)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        function = node.func
+        called = function.attr if isinstance(function, ast.Attribute) else ""
+        called = function.id if isinstance(function, ast.Name) else called
+        dotted = self._dotted(function) or called
+        if called in HIDDEN_CODE and isinstance(function, ast.Name):
+            self._note(node, f"{called}() runs code that cannot be read here")
+        elif called in READS and not self._is_own(node) and dotted != "torch.compile":
+            self._note(node, f"{dotted}() opens a file that is not its own source")
+        elif called in ("setattr", "delattr") and node.args and self._dotted(node.args[0]):
+            self._note(node, f"{called}() changes {self._dotted(node.args[0])}")
+        elif called == "import_module":
+            target = node.args[0] if node.args else None
+            name = target.value if isinstance(target, ast.Constant) else None
+            if isinstance(name, str):
+                self._check_import(node, name)
+            else:
+                self._note(node, "import_module() of a name that cannot be read here")
+        elif called == "synchronize":
+            self._note(node, f"{dotted}() waits for the GPU")
+        self.generic_visit(node)
+
+    def _check_import(self, node: ast.stmt | ast.expr, dotted: str) -> None:
+        for what, modules in FORBIDDEN_IMPORTS.items():
+            if dotted.split(".")[0] in modules:
+                self._note(node, f"imports {dotted}: {what}")
+        for name, what in FORBIDDEN_NAMES.items():
+            if dotted == name or dotted.startswith(name + "."):
+                self._note(node, f"imports {dotted}, which {what}")
+
+    def _check_name(self, node: ast.Attribute) -> None:
+        dotted = self._dotted(node)
+        if dotted in FORBIDDEN_NAMES and dotted != "torch.cuda.synchronize":
+            self._note(node, f"{dotted} {FORBIDDEN_NAMES[dotted]}")
+
+    def _check_target(self, target: ast.expr) -> None:
+        """Whatever is assigned to below an imported module is somebody else's."""
+        if isinstance(target, ast.Tuple | ast.List):
+            for part in target.elts:
+                self._check_target(part)
+            return
+        holder = target.value if isinstance(target, ast.Subscript) else target
+        dotted = self._dotted(holder)
+        is_entry = isinstance(target, ast.Subscript)
+        if dotted and "." in dotted and not dotted.startswith((*MAY_BE_SET, "os.environ")):
+            self._note(target, f"changes {dotted}{'[...]' if is_entry else ''}")
+
+    def _dotted(self, node: ast.AST) -> str | None:
+        """The full name of an expression that starts at an imported module, or None."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.insert(0, node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self._modules:
+            return None
+        return ".".join([self._modules[node.id], *parts])
+
+    def _is_own(self, node: ast.AST) -> bool:
+        """Whether an expression's path is derived from __file__: the solution's own sources."""
+        return not _names(node).isdisjoint(self._own_paths)
+
+    def _note(self, node: Any, what: str) -> None:
+        self.found.append((node.lineno, what))
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield (
+                    alias.asname or alias.name.split(".")[0],
+                    (alias.name if alias.asname else alias.name.split(".")[0]),
+                )
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _own_paths(tree: ast.Module) -> set[str]:
+    """Names whose values come from __file__, through assignments and loops."""
+    pairs: list[tuple[ast.expr, ast.expr]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            pairs += [pair for target in node.targets for pair in _match(target, node.value)]
+        elif isinstance(node, ast.For | ast.comprehension):
+            pairs.append((node.target, node.iter))
+    own = {"__file__"}
+    while True:
+        found = {
+            name
+            for target, value in pairs
+            if not own.isdisjoint(_names(value))
+            for name in _names(target)
+        }
+        if found <= own:
+            return own
+        own |= found
+
+
+def _match(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each target of an assignment with its value: `a, b = x, y` is two."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        yield from zip(target.elts, value.elts, strict=False)
+    else:
+        yield target, value
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def probe(case: Any) -> str | None:
+    """Raises Caught with the findings. case: a Case, of which only the packed text is read."""
+    from harness.audit.case import Caught
+
+    found = scan(case.job.solution)
+    if found:
+        raise Caught(describe(found))
+    return None

@@ -1,0 +1,76 @@
+"""``harness replay``: many seeded trials of a room, and what they say about rare failures."""
+
+from __future__ import annotations
+
+import click
+
+from harness.config import load_workspace
+from harness.evaluate.progress import SweepProgress
+from harness.replay.engine import BATCH_TRIALS, ReplayRequest, run_replay
+
+
+@click.command()
+@click.argument("room")
+@click.option(
+    "--workloads",
+    multiple=True,
+    metavar="SPEC",
+    help="smoke, all, or UUID prefixes; may be repeated or comma-separated. "
+    "Default: all on a GPU, smoke without one.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    default=BATCH_TRIALS,
+    show_default=True,
+    help="Of each workload, each with fresh inputs.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--trial", type=click.IntRange(min=0), metavar="K", help="Only trial K, shown and not kept."
+)
+@click.option("--resume", is_flag=True, help="Keep trials of the same solution, judge and machine.")
+@click.option("--record", is_flag=True, help="Keep the replay in results/replay.")
+@click.option("--exit-zero", is_flag=True, help="0 also where trials mismatch.")
+@click.option(
+    "--limit-s",
+    type=click.FloatRange(min=0.0),
+    metavar="S",
+    help="Begin no batch after S seconds; what is missing makes the exit code 6.",
+)
+@click.option("--dataset", metavar="DIR", help="An official data set, used in place.")
+@click.option("--commit", metavar="SHA", help="What a record names where the tree has no .git.")
+def replay(
+    room: str,
+    workloads: tuple[str, ...],
+    trials: int,
+    seed: int,
+    trial: int | None,
+    resume: bool,
+    record: bool,
+    exit_zero: bool,
+    limit_s: float | None,
+    dataset: str | None,
+    commit: str | None,
+) -> int:
+    """Judge ROOM by the official rule on many trials of fresh inputs.
+
+    Prints each workload's mismatches with their seeds, the rate with its 95 % interval, what the
+    official trials would find of it and, for a top-k selection, how near its boundary came to a
+    tie. Exit code 1: a trial mismatched; 6: trials are missing, --resume goes on.
+    """
+    request = ReplayRequest(
+        room=room,
+        workloads=workloads,
+        trials=trials,
+        seed=seed,
+        only_trial=trial,
+        resume=resume,
+        record=record,
+        exit_zero=exit_zero,
+        limit_s=limit_s,
+        dataset=dataset,
+        commit=commit,
+    )
+    with SweepProgress() as progress:
+        return int(run_replay(load_workspace(), request, progress))

@@ -1,0 +1,278 @@
+"""What a second GPU gains and costs: results/scale/<device>.json and the tables made from it.
+
+A phase is one run of the evaluation: "one" and "two" on so many GPUs, "again" what the first GPU of
+"two" judged, alone once more, "kill" on two with a worker killed in the middle. Each is a table of
+its own in the file and replaces what an earlier run left there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from harness.cluster.simulate import Simulated, curve
+from harness.compare.statistics import Interval, process_spread, score_interval
+from harness.errors import RecordError
+from harness.files import write_atomically
+from harness.records import TraceEntry, dump_document, read_json
+from harness.report.blocks import replace_block
+
+PHASES = ("one", "two", "again", "kill")
+WAITS = ("start", "build", "idle")  # seconds in which a GPU computes nothing that was asked of it
+STAGES = ("reference", "correctness", "timing", *WAITS)
+UUID_CHARACTERS = 12  # "GPU-" and eight digits: enough to tell the GPUs of a host apart
+TRIALS = 3  # fewer give no interval
+NOT_MEASURED = "not measured"
+CURVES = {1: (1, 2, 4, 8, 16), 50: (1, 2, 8, 64, 250, 1000)}  # candidates: workers of each run
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A workload that passed: the start of its GPU's UUID, and each trial's latency in µs."""
+
+    gpu: str
+    trials_us: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One run. wall_s: the whole command, cluster and workers started. judging_s: from the first
+    workload to the last. stages_s: by GPU, seconds of each stage; they add up to judging_s."""
+
+    name: str
+    gpus: int
+    measured_at: str
+    workloads: int
+    verdicts: int
+    passed: int
+    lost_workers: int
+    wall_s: float
+    judging_s: float
+    stages_s: Mapping[str, Mapping[str, float]]
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+
+    @property
+    def waiting_share(self) -> float:
+        waits_s = sum(gpu.get(stage, 0.0) for gpu in self.stages_s.values() for stage in WAITS)
+        return waits_s / (self.judging_s * self.gpus)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """All phases of one kind of device, by name. hardware: its full name."""
+
+    device: str
+    hardware: str
+    commit: str
+    phases: Mapping[str, Phase]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """busy: latency beside a busy GPU over latency alone. alone: alone once more over alone, the
+    same GPU and workloads. Both over all workloads, with intervals."""
+
+    workloads: int
+    busy: Interval
+    alone: Interval
+
+
+def scale_path(root: Path, device: str) -> Path:
+    return root / "results" / "scale" / f"{device}.json"
+
+
+def read_scale(path: Path) -> Scale:
+    """Raises RecordError for a file that is none."""
+    values = read_json(path, "python scripts/measure_scale.py --phase two")
+    try:
+        measured: dict[str, dict[str, Measured]] = {}
+        for phase, uuid, gpu, *trials_us in values["latencies_us"]:
+            measured.setdefault(phase, {})[uuid] = Measured(gpu, tuple(trials_us))
+        phases = [Phase(**of, measured=measured.get(of["name"], {})) for of in values["phases"]]
+        by_name = {phase.name: phase for phase in phases}
+        return Scale(values["device"], values["hardware"], values["commit"], by_name)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RecordError(
+            f"{path}: expected what scripts/measure_scale.py writes, got {error!r}; remove it and "
+            "measure again"
+        ) from error
+
+
+def write_scale(path: Path, scale: Scale) -> None:
+    phases = [scale.phases[name] for name in PHASES if name in scale.phases]
+    rows = []
+    for phase in phases:
+        rows.append({key: value for key, value in asdict(phase).items() if key != "measured"})
+    latencies = [
+        [phase.name, uuid, of.gpu, *of.trials_us]
+        for phase in phases
+        for uuid, of in phase.measured.items()
+    ]
+    document = {
+        "device": scale.device,
+        "hardware": scale.hardware,
+        "commit": scale.commit,
+        "phases": rows,
+        "latencies_us": latencies,
+    }
+    write_atomically(path, dump_document(document, ("phases", "latencies_us")))
+
+
+def phase_of(
+    name: str, gpus: int, workloads: int, entries: Sequence[TraceEntry], wall_s: float,
+    judging_s: float, lost_workers: int,
+) -> Phase:  # fmt: skip
+    """A run from the lines that it left in the ledgers.
+
+    Raises RecordError where a workload has two verdicts of this run.
+    """
+    uuids = {entry.uuid for entry in entries}
+    if len(uuids) != len(entries):
+        raise RecordError(f"phase {name}: {len(entries)} verdicts on {len(uuids)} workloads")
+    by_gpu: dict[str, list[TraceEntry]] = {}
+    for entry in sorted(entries, key=_gpu_of):
+        by_gpu.setdefault(_gpu_of(entry), []).append(entry)
+    return Phase(
+        name=name,
+        gpus=gpus,
+        measured_at=max(entry.ended_at for entry in entries),
+        workloads=workloads,
+        verdicts=len(entries),
+        passed=sum(entry.status == "PASSED" for entry in entries),
+        lost_workers=lost_workers,
+        wall_s=round(wall_s, 3),
+        judging_s=round(judging_s, 3),
+        stages_s={gpu: _stages(judging_s, of) for gpu, of in by_gpu.items()},
+        measured={
+            entry.uuid: Measured(_gpu_of(entry), tuple(entry.measurement["trial_latencies_us"]))
+            for entry in entries
+            if entry.status == "PASSED" and len(entry.measurement["trial_latencies_us"]) >= TRIALS
+        },
+    )
+
+
+def _gpu_of(entry: TraceEntry) -> str:
+    return str(entry.measurement["worker"].get("gpu", "none"))[:UUID_CHARACTERS]
+
+
+def _stages(judging_s: float, entries: Sequence[TraceEntry]) -> dict[str, float]:
+    """Seconds of one GPU. What a worker's job took beyond its stages went into starting it."""
+    spent = dict.fromkeys(STAGES, 0.0)
+    for entry in entries:
+        stages = dict(entry.measurement["stages_s"])
+        total = stages.pop("total", sum(stages.values()))
+        for stage, seconds in stages.items():
+            spent[stage if stage in spent else "reference"] += seconds
+        spent["start"] += max(0.0, total - sum(stages.values()))
+    spent["idle"] = max(0.0, judging_s - sum(spent.values()))
+    return {stage: round(seconds, 3) for stage, seconds in spent.items()}
+
+
+def agreement(scale: Scale) -> Agreement | None:
+    """None where a phase is missing, or no workload passed in all three on the same GPU."""
+    if not {"one", "two", "again"} <= scale.phases.keys():
+        return None
+    one, two, again = (scale.phases[name].measured for name in ("one", "two", "again"))
+    pairs = [
+        (one[uuid].trials_us, two[uuid].trials_us, again[uuid].trials_us)
+        for uuid in one
+        if uuid in two and uuid in again and two[uuid].gpu == one[uuid].gpu == again[uuid].gpu
+    ]
+    if not pairs:
+        return None
+    alone, busy, repeated = (list(column) for column in zip(*pairs, strict=True))
+    spread = process_spread(alone, repeated)
+    return Agreement(
+        len(pairs),
+        score_interval(alone, busy, spread=spread),
+        score_interval(alone, repeated, spread=spread),
+    )
+
+
+def speedup(scale: Scale) -> float | None:
+    """Wall time of one GPU over that of two; None unless both judged the same workloads."""
+    one, two = (scale.phases.get(name) for name in ("one", "two"))
+    if one is None or two is None or one.workloads != two.workloads:
+        return None
+    return one.wall_s / two.wall_s
+
+
+def render_page(text: str, root: Path) -> str:
+    """docs/scale.md with its two rendered blocks, from results/scale/ and from the simulation."""
+    paths = sorted((root / "results" / "scale").glob("*.json"))
+    measured = "\n\n".join(describe_scale(read_scale(path)) for path in paths)
+    text = replace_block(text, "measured", measured or NOT_MEASURED)
+    for candidates, workers in CURVES.items():
+        block = f"candidates-{candidates}"
+        text = replace_block(text, block, describe_curve(curve(candidates, workers)))
+    return text
+
+
+def describe_scale(scale: Scale) -> str:
+    """The phases of one device, in Markdown."""
+    rows = [_table_row(scale.phases[name]) for name in PHASES if name in scale.phases]
+    gain, same = speedup(scale), agreement(scale)
+    lines = [
+        f"{scale.hardware}, commit `{scale.commit[:12]}`.",
+        "",
+        "| run | GPUs | verdicts | passed | workers lost | wall s | judging s | waiting |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        *rows,
+        "",
+        f"Speed-up of two GPUs, by wall time: {NOT_MEASURED if gain is None else f'{gain:.2f}'}.",
+        "",
+        "| run | GPU | " + " | ".join(f"{stage} s" for stage in STAGES) + " |",
+        "|---|---:|" + "---:|" * len(STAGES),
+        *(
+            line
+            for name in PHASES
+            if name in scale.phases
+            for line in _gpu_rows(scale.phases[name])
+        ),
+        "",
+        _describe_agreement(same),
+    ]
+    return "\n".join(lines)
+
+
+def describe_curve(runs: Sequence[Simulated]) -> str:
+    """A simulated curve, in Markdown; the first run is what the speed-up is over."""
+    lines = [
+        "| workers | wall s | speed-up | judging | starting | idle | driver busy |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for run in runs:
+        shares = (run.judging_share, run.starting_share, run.idle_share, run.driver_share)
+        cells = [str(run.workers), f"{run.wall_s:.0f}", f"{runs[0].wall_s / run.wall_s:.1f}"]
+        cells += [f"{share:.0%}" for share in shares]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _table_row(phase: Phase) -> str:
+    cells = [phase.name, phase.gpus, f"{phase.verdicts} of {phase.workloads}", phase.passed]
+    cells += [phase.lost_workers, f"{phase.wall_s:.0f}", f"{phase.judging_s:.0f}"]
+    return "| " + " | ".join(str(cell) for cell in [*cells, f"{phase.waiting_share:.0%}"]) + " |"
+
+
+def _gpu_rows(phase: Phase) -> list[str]:
+    return [
+        f"| {phase.name} | {gpu} | "
+        + " | ".join(f"{seconds.get(stage, 0.0):.1f}" for stage in STAGES)
+        + " |"
+        for gpu, seconds in enumerate(phase.stages_s.values())
+    ]
+
+
+def _describe_agreement(same: Agreement | None) -> str:
+    if same is None:
+        return f"Latencies beside a busy GPU: {NOT_MEASURED}."
+    busy, alone = (
+        f"{interval.value:.4f} ({interval.low:.4f} to {interval.high:.4f})"
+        for interval in (same.busy, same.alone)
+    )
+    return (
+        f"Latency beside a busy GPU over latency alone, {same.workloads} workloads on the same "
+        f"GPU: {busy}. Alone once more over alone: {alone}."
+    )

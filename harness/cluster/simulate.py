@@ -1,0 +1,93 @@
+"""A run of the schedule on a cluster that is not there: how far one driver and five rooms scale.
+
+Discrete events. A worker starts a process when it changes rooms, then judges; the driver gives out
+one workload and takes one result at a time, which costs it DRIVER_S. Nothing else is modelled: no
+network, no deaths, no blobs. A candidate is one solution of one room, so it is a room of its own to
+the schedule.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.cluster.schedule import START_S, Item, Schedule
+
+DRIVER_S = 0.013  # a workload: 4 ms of its CPU, 8 ms until the disk has the verdict (docs/scale.md)
+# Workloads of a room and seconds of each, shortest and longest, about as on an H200.
+ROOMS = {
+    "moe": (19, 0.6, 1.6),
+    "dsa_indexer": (128, 0.5, 0.8),
+    "dsa_attention": (23, 0.5, 0.8),
+    "gdn_decode": (54, 0.4, 0.7),
+    "gdn_prefill": (100, 0.4, 1.2),
+}
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One run. Shares are of all workers' time between the first workload and the last."""
+
+    workers: int
+    workloads: int
+    wall_s: float
+    judging_share: float
+    starting_share: float
+    driver_share: float
+
+    @property
+    def idle_share(self) -> float:
+        return 1.0 - self.judging_share - self.starting_share
+
+
+def official_load(candidates: int) -> list[Item]:
+    """All 324 workloads for each of `candidates` solutions of every room."""
+    return [
+        Item(f"{room} {candidate}", f"{room} {candidate} {n}", low + (high - low) * n / (count - 1))
+        for candidate in range(candidates)
+        for room, (count, low, high) in ROOMS.items()
+        for n in range(count)
+    ]
+
+
+def simulate(
+    items: Sequence[Item], workers: int, driver_s: float = DRIVER_S, start_s: float = START_S
+) -> Simulated:
+    """Run `items` on `workers` that are all there from the beginning."""
+    schedule = Schedule(items, start_s)
+    free = [(0.0, worker) for worker in range(workers)]
+    rooms: dict[int, str] = {}
+    driver_free_s = starting_s = wall_s = 0.0
+    while free:
+        now_s, worker = heapq.heappop(free)
+        name = str(worker)
+        if worker in rooms:
+            schedule.finish(name)
+        item = schedule.take(name)
+        driver_free_s = max(now_s, driver_free_s) + driver_s
+        wall_s = max(wall_s, driver_free_s)
+        if item is None:
+            continue
+        extra_s = 0.0 if rooms.get(worker) == item.room else start_s
+        rooms[worker] = item.room
+        starting_s += extra_s
+        heapq.heappush(free, (driver_free_s + extra_s + item.expected_s, worker))
+    all_s = workers * wall_s
+    judging_s = sum(item.expected_s for item in items)
+    return Simulated(
+        workers,
+        len(items),
+        wall_s,
+        judging_s / all_s,
+        starting_s / all_s,
+        driver_s * (len(items) + workers) / wall_s,
+    )
+
+
+@functools.cache
+def curve(candidates: int, workers: tuple[int, ...]) -> tuple[Simulated, ...]:
+    """The official load on each number of workers."""
+    items = official_load(candidates)
+    return tuple(simulate(items, count) for count in workers)

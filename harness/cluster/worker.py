@@ -1,0 +1,172 @@
+"""What runs on a host: one worker for each GPU, one maker of blobs for each host. No Ray here.
+
+A worker holds its GPU's lock from the first question to the last job, and judges in the same pool
+as a sweep on this machine does: one process a room, replaced when a solution breaks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import dataset
+from harness.config import Room
+from harness.devices import ClockSample, DeviceFacts, device_lock, require_idle, sample_clocks
+from harness.devices import read_facts as read_device_facts
+from harness.errors import DeviceBusy, EnvironmentUnfit
+from harness.evaluate.engine import LOCK_WAIT_S, require_writable
+from harness.evaluate.plan import JUDGE_SOURCES, torch_device
+from harness.evaluate.pool import Pool, WorkerCommand, build_cache
+from harness.evaluate.protocol import Job, Outcome
+from harness.evaluate.verdicts import read_environment
+from harness.timing import require_timer
+
+IDLE_WAIT_S, IDLE_POLL_S = 10.0, 0.2  # for what a lost worker left on the GPU
+CORES_LEFT = 4  # to each GPU's worker while blobs are made
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Where a worker is and what it judges with. judge_sha256: of the judge's source files."""
+
+    host: str
+    pid: int
+    facts: DeviceFacts
+    environment: Mapping[str, str]
+    judge_sha256: str
+
+    def alike(self) -> tuple[Any, ...]:
+        """What workers of one run must have in common."""
+        facts = self.facts
+        versions = tuple(sorted(self.environment.items()))
+        return facts.slug, facts.name, facts.memory_bytes, versions, self.judge_sha256
+
+    def __str__(self) -> str:
+        return f"{self.facts.uuid or self.facts.name} of {self.host}"
+
+
+def own_checkout() -> Path:
+    """The checkout that this process imported the harness from."""
+    return Path(__file__).resolve().parents[2]
+
+
+def sources_sha256() -> str:
+    """Identity of the code that judges on this host."""
+    digest = hashlib.sha256()
+    for source in JUDGE_SOURCES:
+        digest.update(hashlib.sha256((own_checkout() / source).read_bytes()).digest())
+    return digest.hexdigest()
+
+
+class Worker:
+    """One GPU, or one CPU slot where there is none.
+
+    root: the checkout on this host; None: where its harness lies. command: as for Pool.
+    """
+
+    def __init__(
+        self, on_gpu: bool, root: str | None = None, command: WorkerCommand | None = None
+    ) -> None:
+        self._on_gpu, self._command = on_gpu, command
+        self._root = Path(root) if root else own_checkout()
+        self._held = contextlib.ExitStack()
+        self._pool: Pool | None = None
+        self._room = ""
+        self._dataset = ""
+
+    def open(self) -> Fingerprint:
+        """Take the GPU. Raises DeviceBusy, EnvironmentUnfit."""
+        if self._on_gpu:
+            os.environ.pop("OMP_NUM_THREADS", None)  # Ray's: a sweep on this machine has all cores
+        self._facts = read_device_facts("cuda:0" if self._on_gpu else "cpu")
+        if self._facts.uuid is not None:
+            self._held.enter_context(device_lock(self._facts.uuid, LOCK_WAIT_S))
+            _wait_until_idle(self._facts)
+        return Fingerprint(
+            platform.node(),
+            os.getpid(),
+            self._facts,
+            read_environment(self._facts),
+            sources_sha256(),
+        )
+
+    def begin(self, timer: str, dataset_root: str | None, rooms: Mapping[str, Room],
+              identities: Mapping[str, str]) -> None:  # fmt: skip
+        """Refuse what this host cannot judge. Raises EnvironmentUnfit, DatasetError.
+
+        dataset_root: None for this host's checkout. identities: content_sha256 of each room's data.
+        """
+        if self._facts.uuid is not None:
+            require_timer(timer)
+        require_writable(build_cache())
+        self._dataset = dataset_root or str(self._root)
+        for name, room in rooms.items():
+            found = dataset.content_sha256(Path(self._dataset), room)
+            if found != identities[name]:
+                raise EnvironmentUnfit(
+                    f"{platform.node()}: {self._dataset}: {name}: expected the driver's data set "
+                    f"({identities[name][:8]}), got another ({found[:8]}); check out one commit "
+                    "on every host"
+                )
+
+    def judge(
+        self, texts: Mapping[str, str], values: Mapping[str, Any]
+    ) -> tuple[Outcome, tuple[ClockSample, ...]]:
+        """texts: the definition and solution of a room. values: the rest of a job, as JSON."""
+        job = Job.from_json({**values, **texts, "dataset_root": self._dataset})
+        clocks = []
+        if self._pool is None or job.room != self._room:
+            self._close_pool()
+            self._room = job.room
+            self._pool = Pool(torch_device(self._facts), self._root, self._command)
+            clocks.append(sample_clocks(self._facts))
+        outcome = self._pool.run(job)
+        clocks.append(sample_clocks(self._facts))
+        return outcome, tuple(clocks)
+
+    def close(self) -> None:
+        self._close_pool()
+        self._held.close()
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+class BlobMaker:
+    """Makes the inputs that lie in files, while the workers of its host judge other rooms."""
+
+    def __init__(self, gpus: int, root: str | None = None) -> None:
+        self._root = Path(root) if root else own_checkout()
+        if gpus and hasattr(os, "sched_setaffinity"):  # its child processes inherit it
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, cores[: max(1, len(cores) - CORES_LEFT * gpus)])
+
+    def make(self, dataset_root: str | None, room: Room, uuids: Sequence[str]) -> float:
+        """Seconds that the blobs of these workloads took. Raises DatasetError."""
+        began, root = time.monotonic(), Path(dataset_root or self._root)
+        wanted = set(uuids)
+        rows = [row for row in dataset.read_workloads(root, room) if row.uuid in wanted]
+        dataset.ensure_blobs(root, room, rows)
+        return time.monotonic() - began
+
+
+def _wait_until_idle(facts: DeviceFacts) -> None:
+    """What a killed worker left on the GPU needs a moment to end."""
+    deadline = time.monotonic() + IDLE_WAIT_S
+    while True:
+        try:
+            require_idle(facts)
+            return
+        except DeviceBusy:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(IDLE_POLL_S)

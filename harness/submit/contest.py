@@ -1,0 +1,51 @@
+"""The definitions that the contest judges, and which rooms answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.config import Room, Workspace
+from harness.errors import UsageError
+
+CONTEST_DEFINITIONS = (
+    "moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048",
+    "dsa_topk_indexer_fp8_h64_d128_topk2048_ps64",
+    "dsa_sparse_attention_h16_ckv512_kpe64_topk2048_ps64",
+    "gdn_decode_qk4_v8_d128_k_last",
+    "gdn_prefill_qk4_v8_d128_k_last",
+)
+
+
+def choose_rooms(workspace: Workspace, names: Sequence[str], single: bool = False) -> list[Room]:
+    """The rooms to submit, in the order of config.toml; without names, all with an official
+    definition.
+
+    Raises UsageError for another definition, for two rooms with the same one, and for several
+    rooms where a single one is to be submitted.
+    """
+    asked = {name: workspace.room(name) for name in names}
+    for room in asked.values():
+        if room.definition not in CONTEST_DEFINITIONS:
+            raise UsageError(
+                f"{room.name}: expected one of the contest's definitions, got {room.definition!r}; "
+                f"nobody there would judge it. Leave {room.name} out"
+            )
+    rooms = [
+        room
+        for room in workspace.rooms.values()
+        if (room.name in asked if asked else room.definition in CONTEST_DEFINITIONS)
+    ]
+    by_definition: dict[str, str] = {}
+    for room in rooms:
+        other = by_definition.setdefault(room.definition, room.name)
+        if other != room.name:
+            raise UsageError(
+                f"{room.definition}: expected one room, got {other} and {room.name}; name the "
+                "rooms to submit"
+            )
+    if not rooms:
+        raise UsageError("config.toml: expected a room with one of the contest's definitions")
+    if single and len(rooms) > 1:
+        known = ", ".join(room.name for room in rooms)
+        raise UsageError(f"--single: expected one room, got {known}; name the one to submit")
+    return rooms

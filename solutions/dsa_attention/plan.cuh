@@ -1,0 +1,85 @@
+// Sizes, arguments, shared memory and the division of work of attend.cu.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace sparse_mla {
+
+constexpr int HEADS = 16, CKV = 512, KPE = 64, SLOTS = 2048;
+constexpr int WARPS = 8, COMPUTING = 32 * WARPS;  // who computes
+constexpr int HELPERS = 4, HELPING = 32 * HELPERS, THREADS = COMPUTING + HELPING;
+constexpr int SLOTS_A_THREAD = SLOTS / COMPUTING;
+constexpr int CKV_BYTES = 2 * CKV, KPE_BYTES = 2 * KPE;
+// 16 bytes more than a row: eight rows of a matrix load start in eight different groups of banks.
+constexpr int ROW = CKV_BYTES + KPE_BYTES + 16;
+constexpr int PART_BYTES = (CKV_BYTES + KPE_BYTES) / WARPS;  // of a row, in q K^T: 4 1/2 steps
+constexpr int PART_STEPS = PART_BYTES / 32;
+constexpr int WARP_COLUMNS = CKV / WARPS;  // in p ckv
+
+struct Tuning {
+  static constexpr int TILE = 64;     // rows of a stage, 73 KiB
+  static constexpr int STAGES = 2;    // and one takes what the cluster sends in the end
+  static constexpr int ALONE = 64;    // entries that one CTA takes rather than merge
+  static constexpr int MIN_RUN = 16;  // rows of an mma: shorter runs only add senders
+};
+constexpr int TILE = Tuning::TILE, STAGES = Tuning::STAGES;
+constexpr int WEIGHT_ROW = 2 * TILE + 16;
+constexpr int LOGIT_ROW = WARPS * TILE + 8;  // four heads of a fragment in four groups of banks
+
+struct Args {
+  const __nv_bfloat16* q_nope;  // [T, 16, 512]
+  const __nv_bfloat16* q_pe;    // [T, 16, 64]
+  const __nv_bfloat16* ckv;     // [num_rows, 512]
+  const __nv_bfloat16* kpe;     // [num_rows, 64]
+  const int* indices;           // [T, 2048]
+  __nv_bfloat16* output;        // [T, 16, 512]
+  float* lse;                   // [T, 16]
+  float scale;                  // sm_scale log2(e)
+  int num_rows;
+};
+
+template <int CLUSTER>
+struct SharedMemory {
+  alignas(16) uint8_t query[HEADS * ROW];  // and, in the end, the output on its way out
+  alignas(16) uint8_t tiles[STAGES][TILE * ROW];
+  alignas(16) float logits[HEADS][LOGIT_ROW];       // [head][warp and its part][row]
+  alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16
+  alignas(16) float factors[HEADS][16];             // [head][sender]: what its sums count
+  float2 peers[HEADS][16];                          // [head][sender]: maximum, sum
+  float2 stats[HEADS];                              // maximum, sum
+  float fade[HEADS];
+  alignas(16) int warp_counts[WARPS];
+  int rows[SLOTS / CLUSTER > Tuning::ALONE ? SLOTS / CLUSTER : Tuning::ALONE];
+  alignas(8) uint64_t full[STAGES], free[STAGES];
+  uint64_t stats_landed, sums_landed, factors_found;
+};
+
+// What a CTA sends of its sums to the owner of WIDTH columns: [head][column], the groups of eight
+// columns permuted by head so that fragments are stored without bank conflicts.
+template <int CLUSTER>
+struct Share {
+  static constexpr int WIDTH = CKV / CLUSTER;
+  float sums[HEADS * WIDTH];
+  static __device__ __forceinline__ int place(int head, int column) {
+    return head * WIDTH + (((column / 8) ^ (head % 4)) * 8) + column % 8;
+  }
+};
+
+// A run: the entries of one CTA.
+struct Work {
+  int total;  // valid entries of the token
+  int run;    // entries a CTA
+  int count;  // of mine
+  __device__ bool merges() const { return total > run; }
+  __device__ int senders() const { return (total + run - 1) / run; }
+  __device__ int tiles() const { return (count + TILE - 1) / TILE; }
+  __device__ int last_tile() const { return (run + TILE - 1) / TILE - 1; }  // of a full run
+};
+
+struct Slots {
+  int at[SLOTS_A_THREAD];
+};
+
+}  // namespace sparse_mla

@@ -1,0 +1,86 @@
+"""compute-sanitizer on the device: a write beside a tensor is an error, an honest call has none."""
+
+import io
+import json
+
+import pytest
+
+from harness.audit.sanitizers import find_program, run_sanitizers
+from harness.audit.timers import run_timers
+from harness.config import load_workspace
+from harness.errors import ExitCode, ToolMissing
+from harness.evaluate.progress import SweepProgress
+from harness.packing import pack
+
+pytestmark = pytest.mark.gpu
+
+ROOM = "gdn_decode"
+BEYOND = """
+
+honest = run
+
+
+@triton.jit
+def store_beyond(out_ptr, count):
+    tl.store(out_ptr + count, 1.0)
+
+
+def run({parameters}):
+    honest({parameters})
+    store_beyond[(1,)](output, output.numel())
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_context(monkeypatch):
+    """Inside a container NVML cannot tell this process's context from a stranger's."""
+    monkeypatch.setattr("harness.audit.engine.require_idle", lambda *_: None)
+
+
+@pytest.fixture
+def sanitize():
+    """Exit code and text of one tool on a room or a packed file; left out where there is none."""
+    try:
+        find_program()
+    except ToolMissing as error:
+        pytest.skip(str(error))
+
+    def run(target, tool):
+        workspace, stream = load_workspace(), io.StringIO()
+        with SweepProgress(stream) as progress:
+            smallest = workspace.room(ROOM).smoke[:1]
+            code = run_sanitizers(workspace, str(target), (tool,), smallest, progress)
+        return code, stream.getvalue()
+
+    return run
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
+def test_an_honest_call_has_no_errors(sanitize, tool):
+    code, text = sanitize(ROOM, tool)
+    assert code == ExitCode.OK, text
+
+
+def test_one_element_behind_an_output_is_an_error(sanitize, tmp_path):
+    workspace = load_workspace()
+    room = workspace.room(ROOM)
+    path = workspace.root / "definitions" / room.op_type / f"{room.definition}.json"
+    definition = json.loads(path.read_text())
+    solution = json.loads(pack(workspace, ROOM).text)
+    parameters = ", ".join([*definition["inputs"], *definition["outputs"]])
+    for source in solution["sources"]:
+        if source["path"] == "kernel.py":
+            source["content"] += BEYOND.format(parameters=parameters)
+    target = tmp_path / "beyond.json"
+    target.write_text(json.dumps(solution))
+    code, text = sanitize(target, "memcheck")
+    assert code == ExitCode.FAILED, text
+    assert "Invalid __global__ write" in text
+
+
+def test_timers_agree_or_say_what_is_missing():
+    workspace, stream = load_workspace(), io.StringIO()
+    with SweepProgress(stream) as progress:
+        code = run_timers(workspace, ROOM, workspace.room(ROOM).smoke[:1], progress)
+    assert code in (ExitCode.OK, ExitCode.TOOL_MISSING), stream.getvalue()
+    assert "CUPTI" in stream.getvalue()

@@ -1,0 +1,76 @@
+"""Compiles, without a GPU, the CUDA sources of a room as its native route would build them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.config import load_workspace
+from harness.packing import pack
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What ptxas says of one kernel."""
+
+    name: str
+    registers: int
+    spilled_bytes: int
+
+
+def find_nvcc() -> str | None:
+    """The compiler that the toolkit's own folder holds, or the one on the path."""
+    usual = Path("/usr/local/cuda/bin/nvcc")
+    return str(usual) if usual.is_file() else shutil.which("nvcc")
+
+
+def compile_native(room: str, source: str, architecture: str, folder: Path) -> list[Kernel]:
+    """Compile a packed source file, such as "attend.cu", for "90a" or "100a" in an empty folder.
+
+    Raises RuntimeError with the compiler's text.
+    """
+    import tvm_ffi.libinfo
+
+    for source_file in json.loads(pack(load_workspace(), room).text)["sources"]:
+        (folder / source_file["path"]).write_text(source_file["content"], encoding="utf-8")
+    nvcc = find_nvcc()
+    assert nvcc is not None, "callers skip where there is no nvcc"
+    done = subprocess.run(
+        [
+            nvcc,
+            "-std=c++17",
+            "-O3",
+            f"-gencode=arch=compute_{architecture},code=sm_{architecture}",
+            f"-I{tvm_ffi.libinfo.find_include_path()}",
+            f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}",
+            "-Xptxas=-v",
+            "-Werror=all-warnings",
+            "-cubin",
+            "-o",
+            "native.cubin",
+            source,
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{source} does not compile for sm_{architecture}:\n{done.stderr}")
+    return _read_kernels(done.stderr)
+
+
+def _read_kernels(report: str) -> list[Kernel]:
+    pattern = re.compile(
+        r"Compiling entry function '(?P<name>\w+)'.*?(?P<stores>\d+) bytes spill stores, "
+        r"(?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers",
+        re.DOTALL,
+    )
+    return [
+        Kernel(found["name"], int(found["registers"]), int(found["stores"]) + int(found["loads"]))
+        for found in pattern.finditer(report)
+    ]

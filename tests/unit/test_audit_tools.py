@@ -1,0 +1,393 @@
+"""Other people's tools: compute-sanitizer's logs, NCU's tables, CUPTI's records."""
+
+import io
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from harness.audit import device, sanitizers, timers
+from harness.audit.case import Caught
+from harness.audit.recording import (
+    ApiCall,
+    Window,
+    describe_escapes,
+    names_of,
+    waits_of,
+    work_of,
+)
+from harness.audit.sanitizers import (
+    FINISHED,
+    TOOLS,
+    find_program,
+    read_log,
+    run_process,
+    run_sanitizers,
+    sanitizer_command,
+    sanitizer_environment,
+)
+from harness.audit.timers import NcuUnavailable, Reading, ncu_command, read_ncu_csv, run_timers
+from harness.devices import DeviceFacts
+from harness.errors import (
+    EnvironmentUnfit,
+    ExitCode,
+    InfrastructureFailure,
+    ToolMissing,
+    UsageError,
+)
+from harness.evaluate.progress import SweepProgress
+from harness.evaluate.protocol import Outcome, Status
+from harness.timing import Activity
+
+CPU = DeviceFacts("cpu", "a processor")
+GPU = DeviceFacts("nvidia-test", "NVIDIA Test", uuid="GPU-test")
+
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+OUT_OF_BOUNDS = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at store_beyond+0x70 in kernel.py:9
+=========     by thread (0,0,0) in block (0,0,0)
+=========     Access to 0x7f0000001000 is out of bounds
+=========     Saved host backtrace up to driver entry point at kernel launch time
+=========         Host Frame: [0x2f9a31]
+=========
+========= Program hit invalid argument (error 1) on CUDA API call
+=========     Saved host backtrace up to driver entry point at error
+=========
+========= ERROR SUMMARY: 2 errors
+"""
+RACE = """\
+========= COMPUTE-SANITIZER
+========= Warning: Race reported between Write access at reduce+0x100 in kernel.cu:40
+=========     and Read access at reduce+0x150 in kernel.cu:44 [16 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)
+"""
+NO_RACE = "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
+
+
+def test_a_clean_log_has_no_errors():
+    assert read_log(CLEAN) == sanitizers.Finding(0, ())
+    assert read_log(NO_RACE) == sanitizers.Finding(0, ())
+
+
+def test_errors_are_counted_by_the_summary_and_named_by_their_first_lines():
+    finding = read_log(OUT_OF_BOUNDS)
+    assert finding.errors == 2
+    assert finding.reports == (
+        "Invalid __global__ write of size 4 bytes",
+        "Program hit invalid argument (error 1) on CUDA API call",
+    )
+
+
+def test_a_warning_of_a_race_is_an_error():
+    finding = read_log(RACE)
+    assert finding.errors == 1
+    assert finding.reports[0].startswith("Warning: Race reported between Write access")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "========= COMPUTE-SANITIZER\n",
+        "========= Error: No attachable process found",
+        "0 errors",
+    ],
+)
+def test_a_log_without_a_summary_says_nothing(text):
+    assert read_log(text) is None
+
+
+def test_the_allocator_that_hides_neighbours_is_off():
+    environment = {"PATH": "/bin", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert sanitizer_environment(environment) == {
+        "PATH": "/bin",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+    }
+
+
+def test_a_missing_sanitizer_is_named_with_where_it_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(sanitizers.Path, "is_file", lambda path: False)
+    with pytest.raises(ToolMissing, match=r"compute-sanitizer \(memcheck, racecheck") as caught:
+        find_program({"PATH": str(tmp_path), "CUDA_HOME": str(tmp_path)})
+    assert caught.value.exit_code == 4
+
+
+def test_a_sanitizer_beside_the_toolkit_is_found(tmp_path):
+    program = tmp_path / "compute-sanitizer" / "compute-sanitizer"
+    program.parent.mkdir()
+    program.touch()
+    assert find_program({"PATH": "", "CUDA_HOME": str(tmp_path)}) == str(program)
+
+
+# Runs with a fake tool
+
+
+class FakePool:
+    """The worker that prepares a call, and the one that measures."""
+
+    verdict = "PASSED"
+
+    def __init__(self, device, root, command):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run(self, job):
+        answer = {
+            "verdict": self.verdict,
+            "detail": "",
+            "values": {"cupti_us": 10.0, "graph_us": 11.0},
+        }
+        return Outcome(Status.PASSED, evaluation=answer)
+
+
+class FailingPool(FakePool):
+    verdict = "FAILED"
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """One workload, no GPU that is held, and programs that exist."""
+    job = SimpleNamespace(uuid="0123456789", room="rows", device="cuda:0")
+    plan = SimpleNamespace(
+        room=SimpleNamespace(name="rows"), packed=SimpleNamespace(name="rows-x"), rows=()
+    )
+    for module in (sanitizers, timers):
+        monkeypatch.setattr(module, "plan_target", lambda *_: plan)
+        monkeypatch.setattr(module, "jobs_of", lambda *_: [job])
+        monkeypatch.setattr(module, "hold_device", lambda facts: io.StringIO())
+    monkeypatch.setattr(sanitizers, "find_program", lambda: "compute-sanitizer")
+    monkeypatch.setattr(timers, "find_ncu", lambda: "ncu")
+    monkeypatch.setattr(timers, "require_timer", lambda name: None)
+    return SimpleNamespace(root=tmp_path)
+
+
+def sanitize(workspace, logs, code=0, output=FINISHED, pool=FakePool, chosen=TOOLS):
+    """Exit code, what was printed, and the tools that ran. logs: a tool's log, by its name."""
+    seen = []
+
+    def run(command, environment, folder):
+        tool = command[command.index("--tool") + 1]
+        seen.append(tool)
+        assert environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "1"
+        text = logs.get(tool, CLEAN)
+        if text is not None:
+            sanitizers.Path(command[command.index("--log-file") + 1]).write_text(text)
+        return code, output
+
+    stream = io.StringIO()
+    with SweepProgress(stream) as progress:
+        result = run_sanitizers(
+            workspace, "rows", chosen, (), progress, facts=GPU, make_pool=pool, run=run
+        )
+    return result, stream.getvalue(), seen
+
+
+def test_every_tool_runs_and_a_clean_call_is_well(tools):
+    code, text, seen = sanitize(tools, {"racecheck": NO_RACE})
+    assert code == ExitCode.OK and tuple(seen) == TOOLS
+    assert [f"{tool}: 0 errors" in text for tool in TOOLS] == [True] * 4
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_the_summary_decides_and_not_the_exit_code(tools, exit_code):
+    code, text, _ = sanitize(tools, {"memcheck": OUT_OF_BOUNDS}, exit_code)
+    assert code == ExitCode.FAILED
+    assert "memcheck: 2 errors: Invalid __global__ write of size 4 bytes" in text
+
+
+def test_a_tool_without_a_summary_is_incomplete_and_says_its_last_words(tools):
+    words = "========= Error: Target GPU is not supported"
+    code, text, _ = sanitize(tools, {"initcheck": words}, 255, output="")
+    assert code == ExitCode.INCOMPLETE
+    assert "initcheck: no summary, exit code 255" in text and "not supported" in text
+
+
+def test_a_call_that_did_not_end_is_no_clean_call(tools):
+    code, text, _ = sanitize(tools, {}, 1, output="ImportError: no torch", chosen=("memcheck",))
+    assert code == ExitCode.INCOMPLETE
+    assert "0 errors, but the call did not end: ImportError" in text
+
+
+def test_a_solution_that_fails_by_itself_meets_no_sanitizer(tools):
+    code, text, seen = sanitize(tools, {}, pool=FailingPool)
+    assert code == ExitCode.FAILED and seen == []
+    assert "fails without a sanitizer" in text
+
+
+def test_a_sanitizer_needs_a_gpu_and_a_tool_that_exists(tools):
+    with SweepProgress(io.StringIO()) as progress:
+        with pytest.raises(EnvironmentUnfit, match="expected a GPU"):
+            run_sanitizers(tools, "rows", TOOLS, (), progress, facts=CPU)
+        with pytest.raises(UsageError, match="leakcheck"):
+            run_sanitizers(tools, "rows", ("leakcheck",), (), progress, facts=GPU)
+
+
+def test_a_command_ends_with_its_children_when_it_takes_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(sanitizers, "TIME_LIMIT_S", 0.5)
+    script = "sleep 60 & echo $! > child; wait"
+    with pytest.raises(InfrastructureFailure, match=r"within 0\.5 s"):
+        run_process(("/bin/sh", "-c", script), {"PATH": "/bin:/usr/bin"}, tmp_path)
+    child = sanitizers.Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    deadline = time.monotonic() + 5.0
+    while child.exists() and " Z " not in child.read_text():
+        assert time.monotonic() < deadline
+
+
+def test_a_command_gives_its_exit_code_and_output(tmp_path):
+    assert run_process(("/bin/sh", "-c", "echo a; exit 3"), {}, tmp_path) == (3, "a\n")
+
+
+def test_the_command_line_names_tool_log_and_job(tmp_path):
+    command = sanitizer_command("sanitizer", "initcheck", tmp_path / "log", tmp_path / "job.pt")
+    assert command[:3] == ["sanitizer", "--tool", "initcheck"]
+    assert command[-2:] == ["harness.audit.single_call", str(tmp_path / "job.pt")]
+
+
+# Timers
+
+TABLE = """\
+==PROF== Connected to process 41
+==PROF== Profiling "scale" - 0: 0%....100% - 1 pass
+the call under the sanitizer has ended
+==PROF== Disconnected from process 41
+"ID","Process ID","Kernel Name","gpu__time_duration.sum"
+"","","","ns"
+"0","41","scale","3,264"
+"1","41","sum","2016"
+==PROF== Report written
+"""
+
+
+def test_durations_are_read_from_the_table_in_its_unit():
+    assert read_ncu_csv(TABLE) == pytest.approx((3.264, 2.016))
+    assert read_ncu_csv(TABLE.replace('"ns"', '"msecond"'))[1] == pytest.approx(2016e3)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - no permission", "administrators"),
+        ("==WARNING== No kernels were profiled.", "no kernel was profiled: ==WARNING=="),
+        ("", "printed nothing"),
+        (TABLE.partition('"0","41"')[0], "no row"),
+        (TABLE.replace('"ns"', '"cycles"'), "'cycles'"),
+    ],
+)
+def test_a_table_without_durations_says_why(text, words):
+    with pytest.raises(NcuUnavailable, match=words):
+        read_ncu_csv(text)
+
+
+def test_ncu_looks_at_one_call_with_cold_caches_and_free_clocks(tmp_path):
+    command = " ".join(ncu_command("ncu", tmp_path / "job.pt"))
+    for option in ("--profile-from-start off", "--cache-control all", "--clock-control none"):
+        assert option in command
+
+
+def test_timers_within_their_bounds_agree():
+    assert Reading("u", 10.0, 11.9, (8.0, 5.0)).disagreements() == []
+    assert Reading("u", 100.0, 114.0, (70.0,)).disagreements() == []
+    assert Reading("u", 10.0, 10.0, None).disagreements() == []
+
+
+def test_a_timer_outside_its_bound_is_named_with_the_numbers():
+    first, second = Reading("u", 10.0, 12.1, (16.0,)).disagreements()
+    assert first == "graph 12.10 us is farther from CUPTI's 10.00 us than 2.000 us"
+    assert second.startswith("NCU 16.00 us") and second.endswith("than 3.500 us")
+
+
+def measure(workspace, output, pool=FakePool):
+    stream = io.StringIO()
+    with SweepProgress(stream) as progress:
+        code = run_timers(
+            workspace, "rows", (), progress, facts=GPU, make_pool=pool,
+            run=lambda *_: (0, output),
+        )  # fmt: skip
+    return code, stream.getvalue()
+
+
+def test_three_timers_stand_in_one_line(tools):
+    code, text = measure(tools, TABLE.replace("3,264", "6264"))
+    assert code == ExitCode.OK
+    line = "rows 01234567 CUPTI 10.00 us, graph 11.00 us, NCU 8.280 us in 2 kernels"
+    assert line in text
+
+
+def test_a_disagreement_is_printed_and_an_exit_code(tools):
+    code, text = measure(tools, TABLE.replace("3,264", "33264"))
+    assert code == ExitCode.FAILED
+    assert "NCU 35.28 us is farther from CUPTI's 10.00 us than 4.000 us" in text
+
+
+def test_counters_that_are_denied_leave_two_timers_and_a_hint(tools):
+    code, text = measure(tools, "==ERROR== ERR_NVGPUCTRPERM")
+    assert code == ExitCode.TOOL_MISSING
+    assert "NCU absent" in text and "RestrictProfilingToAdminUsers" in text
+
+
+def test_an_absent_ncu_leaves_two_timers(tools, monkeypatch):
+    monkeypatch.setattr(timers, "find_ncu", lambda: None)
+    code, text = measure(tools, "")
+    assert code == ExitCode.TOOL_MISSING
+    assert "graph 11.00 us, NCU absent" in text and "Nsight Compute" in text
+
+
+# CUPTI's records
+
+CALLS = [ApiCall("cuLaunchKernel", 1, 10), ApiCall("cudaMemcpyAsync_v3020", 2, 20)]
+WORK = [Activity(2, 300, 400, "memcpy", (1, 16)), Activity(1, 100, 200, "scale")]
+
+
+def test_work_belongs_to_the_window_of_its_launch():
+    assert [a.name for a in work_of(Window(5, 25), CALLS, WORK)] == ["scale", "memcpy"]
+    assert [a.name for a in work_of(Window(15, 25), CALLS, WORK)] == ["memcpy"]
+    assert names_of(WORK) == [("memcpy", (1, 16)), ("scale", ())]
+
+
+@pytest.mark.parametrize(
+    ("name", "waits"),
+    [
+        ("cudaDeviceSynchronize_v3020", True),
+        ("cuStreamSynchronize", True),
+        ("cudaEventSynchronize_v3020", True),
+        ("cuMemcpyDtoH_v2", True),
+        ("cudaMemcpy_v3020", True),
+        ("cudaFree_v3020", True),
+        ("cudaMemcpyAsync_v3020", False),
+        ("cuMemcpyDtoHAsync_v2", False),
+        ("cudaFreeAsync_v11020", False),
+        ("cuLaunchKernelEx", False),
+        ("cudaEventQuery_v3020", False),
+        ("cudaStreamWaitEvent_v3020", False),
+    ],
+)
+def test_calls_that_wait_for_the_gpu_are_known_by_name(name, waits):
+    assert bool(waits_of(Window(0, 9), [ApiCall(name, 1, 5)])) is waits
+    assert waits_of(Window(6, 9), [ApiCall(name, 1, 5)]) == []
+
+
+def test_work_between_fence_and_marker_has_not_escaped():
+    fence, marker = [Activity(1, 0, 100, "spin")], [Activity(9, 300, 301, "memset")]
+    assert describe_escapes(fence, marker, [Activity(2, 100, 300, "scale")]) is None
+    early = describe_escapes(fence, marker, [Activity(2, 50, 60, "scale")])
+    assert early == "began before earlier work of its stream had ended: scale"
+    late = describe_escapes(fence, marker, [Activity(2, 250, 350, "scale")])
+    assert late == "still ran when later work of its stream began: scale"
+
+
+def test_calls_on_the_same_values_must_run_the_same_work():
+    scale, copy = Activity(1, 0, 1, "scale"), Activity(2, 1, 2, "memcpy", (1, 16))
+    device._require_alike("the second call", [scale, copy], "the first", [copy, scale])
+    with pytest.raises(Caught, match=r"the second call ran 1 .* the first 2; missing \['memcpy'\]"):
+        device._require_alike("the second call", [scale], "the first", [scale, copy])
+    with pytest.raises(Caught, match="ran 2 activities on the same values, the first 1"):
+        device._require_alike("the second call", [scale, scale], "the first", [scale])
+    assert device._kernels([scale, copy]) == [scale]

@@ -1,0 +1,230 @@
+"""Schedule, estimates, simulation and what a worker refuses: no Ray, no torch."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.cluster.connection import agree
+from harness.cluster.estimates import BASE_S, expected_s
+from harness.cluster.schedule import ATTEMPTS, Item, Schedule
+from harness.cluster.simulate import official_load, simulate
+from harness.cluster.worker import Fingerprint, Worker, sources_sha256
+from harness.dataset import WorkloadRow
+from harness.devices import DeviceFacts
+from harness.errors import DeviceBusy, EnvironmentUnfit, ExitCode
+from harness.evaluate.protocol import Settings
+from tests.small_checkout import small_checkout
+
+H200 = DeviceFacts("nvidia-h200", "NVIDIA H200", uuid="GPU-1", driver="580.1")
+SETTINGS = Settings(10, 50, 3, 0.01, 0.01, 1.0, 60, "cupti", 0)
+
+
+def items(**rooms: list[float]) -> list[Item]:
+    return [Item(room, f"{room}{n}", s) for room, of in rooms.items() for n, s in enumerate(of)]
+
+
+def drain(schedule: Schedule, workers: list[str]) -> dict[str, list[Item]]:
+    """What each worker judges when all take turns and every workload takes one turn."""
+    judged: dict[str, list[Item]] = {worker: [] for worker in workers}
+    while schedule.unfinished:
+        taken = {worker: schedule.take(worker) for worker in workers}
+        assert any(taken.values()), "nobody takes what is left"
+        for worker, item in taken.items():
+            if item is not None:
+                judged[worker].append(schedule.finish(worker))
+    return judged
+
+
+# Schedule
+
+
+def test_the_longest_goes_first_and_each_goes_once():
+    judged = drain(Schedule(items(moe=[1.0, 3.0, 2.0])), ["a"])
+    assert [item.expected_s for item in judged["a"]] == [3.0, 2.0, 1.0]
+
+
+def test_a_worker_stays_in_its_room_while_that_has_work():
+    judged = drain(Schedule(items(moe=[9.0] * 9, decode=[8.0] * 9), start_s=1e9), ["a", "b"])
+    assert {len({item.room for item in of}) for of in judged.values()} == {1}
+
+
+def test_a_free_worker_helps_where_most_is_left_for_each_worker():
+    schedule = Schedule(items(big=[10.0] * 8, small=[10.0] * 3, last=[1.0]), start_s=5.0)
+    assert [schedule.take(name).room for name in "abcd"] == ["big", "big", "small", "big"]
+
+
+def test_nobody_starts_a_process_for_work_that_ends_before_it_has_started():
+    schedule = Schedule(items(moe=[3.0, 2.0, 2.0]), start_s=10.0)
+    assert schedule.take("a") is not None
+    assert schedule.take("b") is None
+    assert Schedule(items(moe=[30.0, 20.0]), start_s=10.0).take("b") is not None
+
+
+def test_a_room_whose_inputs_are_not_there_yet_waits():
+    schedule = Schedule(items(moe=[1.0], decode=[50.0]))
+    assert schedule.take("a", ()) is None
+    assert schedule.take("a", ["moe"]).room == "moe"
+    schedule.finish("a")
+    assert schedule.take("a", ["moe"]) is None
+    assert schedule.take("a", ["moe", "decode"]).room == "decode"
+
+
+def test_what_a_lost_worker_was_at_is_judged_by_another_one():
+    schedule = Schedule(items(moe=[1.0]))
+    item = schedule.take("a")
+    assert schedule.take("b") is None
+    assert schedule.lose("a") == (item, True)
+    assert schedule.take("b") == item
+    schedule.finish("b")
+    assert schedule.unfinished == 0
+    assert schedule.lose("b") == (None, False), "an idle worker takes nothing with it"
+
+
+def test_a_workload_is_given_up_after_its_last_attempt():
+    schedule = Schedule(items(moe=[1.0]))
+    outcomes = []
+    for n in range(ATTEMPTS):
+        item = schedule.take(f"worker {n}")
+        outcomes.append(schedule.lose(f"worker {n}"))
+    assert outcomes == [(item, True)] * (ATTEMPTS - 1) + [(item, False)]
+    assert schedule.unfinished == 0 and schedule.take("another") is None
+
+
+def test_what_nobody_will_judge_can_be_named():
+    schedule = Schedule(items(moe=[1.0, 2.0], decode=[3.0]))
+    schedule.take("a")
+    assert len(schedule.drain()) == 2 and schedule.unfinished == 1
+
+
+# Estimates
+
+
+def row(uuid: str, **axes: int) -> WorkloadRow:
+    return WorkloadRow(uuid, axes, {}, ())
+
+
+def test_an_earlier_run_decides_then_the_latency_then_the_axes():
+    rows = [row("seen", n=1), row("slow", n=2), row("fast", n=8), row("new", n=4), row("big", n=8)]
+    expected = expected_s(rows, SETTINGS, {"seen": 7.5}, {"slow": 2000.0, "fast": 2.0})
+    assert expected["seen"] == 7.5
+    assert expected["slow"] > expected["fast"] > expected["big"] > expected["new"]
+    assert BASE_S < expected["new"] < expected["big"] == 2 * BASE_S
+
+
+# Simulation
+
+
+def test_the_simulated_run_accounts_for_all_time():
+    load = items(moe=[2.0, 2.0], decode=[4.0])
+    run = simulate(load, 2, driver_s=0.0, start_s=1.0)
+    assert run.wall_s == pytest.approx(5.0)
+    assert run.judging_share == pytest.approx(8 / 10)
+    assert run.starting_share == pytest.approx(2 / 10)
+    assert run.idle_share == pytest.approx(0.0)
+
+
+def test_a_slow_driver_is_what_many_workers_wait_for():
+    load = [Item("moe", str(n), 1.0) for n in range(1000)]
+    run = simulate(load, 500, driver_s=0.1, start_s=0.0)
+    assert run.wall_s >= 1000 * 0.1
+    assert run.driver_share > 0.9 > run.judging_share
+
+
+def test_the_official_load_has_every_workload_of_every_candidate_once():
+    load = official_load(3)
+    assert len(load) == len({item.key for item in load}) == 3 * 324
+    assert Counter(item.room.split()[0] for item in load)["gdn_prefill"] == 300
+
+
+# Workers
+
+
+def fingerprint(**changes) -> Fingerprint:
+    base = Fingerprint("host-a", 1, H200, {"torch": "2.13"}, sources_sha256())
+    return replace(base, **changes)
+
+
+def test_two_gpus_of_one_kind_are_alike_and_their_uuids_differ():
+    other = fingerprint(host="host-b", pid=2, facts=replace(H200, uuid="GPU-2"))
+    assert agree([fingerprint(), other]) == fingerprint()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"facts": replace(H200, slug="nvidia-b200", name="NVIDIA B200")},
+        {"environment": {"torch": "2.12"}},
+        {"environment": {"torch": "2.13", "driver": "570.1"}},
+    ],
+    ids=["device", "library", "driver"],
+)
+def test_workers_that_differ_are_refused_by_name(changes):
+    with pytest.raises(EnvironmentUnfit, match=r"got 2 kinds .*host-a.*host-b"):
+        agree([fingerprint(), fingerprint(host="host-b", **changes)])
+
+
+def test_a_judge_that_is_not_the_drivers_is_refused():
+    with pytest.raises(EnvironmentUnfit, match="expected the driver's judge on host-a"):
+        agree([fingerprint(judge_sha256="0" * 64)])
+
+
+def test_a_host_with_other_data_is_refused_before_it_judges(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIB_CACHE_PATH", str(tmp_path / "cache"))
+    workspace = small_checkout(tmp_path / "checkout")
+    worker = Worker(False, str(workspace.root))
+    worker.open()
+    room = workspace.room("moe")
+    with pytest.raises(EnvironmentUnfit, match=r"moe: expected the driver's data set \(00000000\)"):
+        worker.begin("host", None, {"moe": room}, {"moe": "0" * 64})
+
+
+def test_a_worker_holds_its_gpu_until_it_is_closed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
+    monkeypatch.setattr("harness.cluster.worker.require_idle", lambda _: None)
+    monkeypatch.setattr("harness.cluster.worker.LOCK_WAIT_S", 0.0)
+    first = Worker(True)
+    assert first.open().facts.uuid == "GPU-1"
+    with pytest.raises(DeviceBusy, match="GPU-1"):
+        Worker(True).open()
+    first.close()
+    second = Worker(True)
+    second.open()
+    second.close()
+
+
+def test_what_a_lost_worker_left_on_the_gpu_is_waited_for(tmp_path, monkeypatch):
+    answers = [DeviceBusy("a dying process"), None]
+
+    def require_idle(_):
+        answer = answers.pop(0)
+        if answer:
+            raise answer
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
+    monkeypatch.setattr("harness.cluster.worker.require_idle", require_idle)
+    worker = Worker(True)
+    worker.open()
+    worker.close()
+    assert answers == []
+
+
+def test_without_ray_the_engine_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["evaluate", "--engine", "ray"]) == ExitCode.TOOL_MISSING
+    assert "install the extra `cluster`" in capsys.readouterr().err
+
+
+def test_ray_is_loaded_by_nothing_but_the_engine_that_is_entered():
+    root = Path(__file__).parents[2]
+    naming = [
+        path.name for path in (root / "harness").rglob("*.py") if "import ray" in path.read_text()
+    ]
+    assert naming == ["connection.py"]

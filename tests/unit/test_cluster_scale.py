@@ -1,0 +1,176 @@
+"""What two GPUs gain: from ledger lines to a file, and from the file to docs/scale.md."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.cluster.measure import _wanted, measure_phase
+from harness.cluster.scale import (
+    NOT_MEASURED,
+    Scale,
+    agreement,
+    describe_scale,
+    phase_of,
+    read_scale,
+    render_page,
+    scale_path,
+    speedup,
+    write_scale,
+)
+from harness.devices import DeviceFacts
+from harness.errors import EnvironmentUnfit, RecordError, UsageError
+from harness.records import TraceEntry
+from tests.small_checkout import small_checkout
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+
+
+def entry(uuid: str, gpu: str, latencies_us, status="PASSED", **stages_s: float) -> TraceEntry:
+    return TraceEntry(
+        room="moe",
+        definition="moe_definition",
+        workload={"uuid": uuid, "axes": {}, "inputs": {}},
+        solution_name="moe-x",
+        solution_sha256="a" * 64,
+        judge_sha256="b" * 64,
+        dataset_sha256="c" * 64,
+        settings_sha256="d" * 64,
+        device="nvidia-test",
+        hardware="NVIDIA Test",
+        status=status,
+        seed=0,
+        started_at="2026-01-31T01:00:00.000000Z",
+        ended_at="2026-01-31T01:00:01.000000Z",
+        measurement={
+            "trial_latencies_us": latencies_us,
+            "stages_s": stages_s,
+            "worker": {"gpu": gpu, "host": "host"},
+        },
+    )
+
+
+def phase(name: str, gpus: list[str], wall_s: float, factor: float = 1.0):
+    """Twelve workloads, given to the GPUs in turn."""
+    entries = [
+        entry(
+            f"w{n}",
+            gpus[n % len(gpus)],
+            [factor * (20 + n) * (1 + 0.002 * ((7 * n + 3 * trial) % 5 - 2)) for trial in range(3)],
+            reference=0.2, timing=0.3, total=0.75 if n < len(gpus) else 0.5,
+        )
+        for n in range(12)
+    ]  # fmt: skip
+    judging_s = wall_s - 2
+    return phase_of(name, len(gpus), 12, entries, wall_s, judging_s, 0)
+
+
+ONE_GPU, TWO_GPUS = ["GPU-11111111-x"], ["GPU-11111111-x", "GPU-22222222-x"]
+
+
+def whole() -> Scale:
+    phases = {
+        "one": phase("one", ONE_GPU, 10.0),
+        "two": phase("two", TWO_GPUS, 5.5, 1.01),
+        "again": phase("again", ONE_GPU, 10.0, 1.002),
+        "kill": replace(phase("kill", TWO_GPUS, 6.0), lost_workers=1),
+    }
+    return Scale("nvidia-test", "NVIDIA Test", "e" * 40, phases)
+
+
+def test_each_gpus_seconds_add_up_to_the_run():
+    two = phase("two", TWO_GPUS, 7.0)
+    assert set(two.stages_s) == {"GPU-11111111", "GPU-22222222"}
+    for stages in two.stages_s.values():
+        assert sum(stages.values()) == pytest.approx(two.judging_s)
+        assert stages["start"] == pytest.approx(0.25), "what the first job took beyond its stages"
+        assert stages["timing"] == pytest.approx(1.8) and stages["reference"] == pytest.approx(1.2)
+    assert two.waiting_share == pytest.approx((5.0 - 3.0) / 5.0)
+
+
+def test_a_workload_with_two_verdicts_is_no_measurement():
+    twice = [entry("w1", "GPU-1", [1.0] * 3), entry("w1", "GPU-2", [1.0] * 3)]
+    with pytest.raises(RecordError, match="2 verdicts on 1 workloads"):
+        phase_of("kill", 2, 1, twice, 1.0, 1.0, 1)
+
+
+def test_what_failed_counts_as_a_verdict_and_has_no_latency():
+    lines = [entry("w1", "GPU-1", [1.0] * 3), entry("w2", "GPU-1", [], status="TIMEOUT")]
+    made = phase_of("one", 1, 2, lines, 1.0, 1.0, 0)
+    assert (made.verdicts, made.passed, list(made.measured)) == (2, 1, ["w1"])
+
+
+def test_only_the_same_gpu_is_compared_with_itself():
+    found = agreement(whole())
+    assert found is not None and found.workloads == 6
+    assert found.busy.value == pytest.approx(1.01, abs=1e-3)
+    assert found.alone.value == pytest.approx(1.002, abs=1e-3)
+    assert found.busy.low < 1.01 < found.busy.high
+
+
+def test_without_the_yardstick_nothing_is_said_about_agreement():
+    scale = whole()
+    phases = {name: of for name, of in scale.phases.items() if name != "again"}
+    assert agreement(replace(scale, phases=phases)) is None
+    assert "beside a busy GPU: not measured" in describe_scale(replace(scale, phases=phases))
+
+
+def test_the_speed_up_is_of_the_same_workloads():
+    scale = whole()
+    assert speedup(scale) == pytest.approx(10.0 / 5.5)
+    part = replace(scale.phases["one"], workloads=3)
+    assert speedup(replace(scale, phases={**scale.phases, "one": part})) is None
+
+
+def test_a_phase_needs_its_gpus_and_its_forerunner(tmp_path, monkeypatch):
+    workspace = small_checkout(tmp_path / "checkout")
+    facts = DeviceFacts("nvidia-test", "NVIDIA Test", uuid="GPU-11111111-x")
+    monkeypatch.setattr("harness.cluster.measure.read_facts", lambda: facts)
+    monkeypatch.setattr("harness.cluster.measure.load_cuda", lambda: None)
+    with pytest.raises(EnvironmentUnfit, match="expected 2 visible GPUs of this host, got 0"):
+        measure_phase(workspace, "two")
+    monkeypatch.setattr(
+        "harness.cluster.measure.load_cuda", lambda: SimpleNamespace(count=lambda: 1)
+    )
+    with pytest.raises(UsageError, match="phase again: expected phase two before it"):
+        measure_phase(workspace, "again")
+
+
+def test_the_repetition_is_of_what_this_gpu_judged_beside_the_other():
+    facts = DeviceFacts("nvidia-test", "NVIDIA Test", uuid=ONE_GPU[0])
+    assert _wanted("again", whole(), facts) == tuple(f"w{n}" for n in range(0, 12, 2))
+    assert _wanted("one", whole(), facts) == ("all",)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = scale_path(tmp_path, "nvidia-test")
+    write_scale(path, whole())
+    assert read_scale(path) == whole()
+    lines = path.read_text().splitlines()
+    assert max(map(len, lines)) < 600, "a phase or a workload a line"
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"phases": []}')
+    with pytest.raises(RecordError, match=r"measure_scale\.py writes"):
+        read_scale(path)
+
+
+def test_the_page_shows_what_the_files_hold(tmp_path):
+    bare = render_page(PAGE, tmp_path)
+    assert f"\n{NOT_MEASURED}\n" in bare
+    write_scale(scale_path(tmp_path, "nvidia-test"), whole())
+    page = render_page(bare, tmp_path)
+    assert "| two | 2 | 12 of 12 | 12 | 0 | 6 | 4 |" in page
+    assert "| kill | 2 | 12 of 12 | 12 | 1 |" in page
+    assert "Speed-up of two GPUs, by wall time: 1.82." in page
+    assert render_page(page, tmp_path) == page
+
+
+def test_the_page_in_the_repository_agrees_with_results_and_simulation():
+    assert render_page(PAGE, ROOT) == PAGE, "run scripts/measure_scale.py --write"

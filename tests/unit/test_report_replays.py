@@ -1,0 +1,95 @@
+"""The chapter of replays: what stands in its tables, and that its figure draws every case."""
+
+import csv
+import io
+from xml.etree import ElementTree
+
+import pytest
+
+from harness.replay.batch import Boundary
+from harness.replay.statistics import clopper_pearson
+from harness.report.document import Bullets, Section, tables_of
+from harness.report.publish import compose, render
+from harness.report.replays import draw_replay, write_replays
+from tests.sample_evidence import evidence
+from tests.sample_replay import replay_record
+
+TWO = {"03fc111f-one": (), "70d53807-two": (4, 90, 91)}
+BOUNDARY = Boundary((0.5, 0.2, 1e-7), 1e-6, exchanged=1, exchange_gap=2e-6)
+
+
+def chapter(record):
+    (section,) = write_replays(evidence(replayed={"moe": record}))
+    return section
+
+
+def table(record, name):
+    return next(t for t in tables_of((chapter(record),)) if t.name == name)
+
+
+def test_without_replays_there_is_no_chapter():
+    assert write_replays(evidence()) == ()
+    assert "Replays" not in render(compose(evidence()))["report.md"]
+
+
+def test_the_chapter_stands_in_every_form_of_the_report():
+    files = render(compose(evidence(replayed={"moe": replay_record(TWO, boundary=BOUNDARY)})))
+    for name in ("report.md", "report.html"):
+        assert "Replay of moe" in files[name] and "Suspicious: 1 of 2 workloads" in files[name]
+    assert {"tables/replays.csv", "tables/replay-moe.csv", "tables/margins-moe.json",
+            "plots/replay-moe.svg"} <= set(files)  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(files["tables/replay-moe.csv"])))
+    assert rows[1]["mismatches"] == "3" and float(rows[1]["rate"]) == 3 / 200
+
+
+def test_a_row_says_what_three_trials_and_the_replay_would_find():
+    found = table(replay_record(TWO), "replay-moe")
+    row = dict(zip([column.name for column in found.columns], found.rows[1], strict=True))
+    assert row["found by 3"] == pytest.approx(1 - (1 - 3 / 200) ** 3)
+    assert row["found by 200"] == pytest.approx(1 - (1 - 3 / 200) ** 200)
+    assert row["trials for 95%"] == 199
+    assert (row["from"], row["to"]) == clopper_pearson(3, 200)
+    unseen = dict(zip([column.name for column in found.columns], found.rows[0], strict=True))
+    assert unseen["trials for 95%"] is None and unseen["found by 3"] == 0.0
+
+
+def test_the_summary_multiplies_over_the_set_and_marks_stale_content():
+    record = replay_record(TWO, solution_sha256="e" * 64)
+    (row,) = table(record, "replays").rows
+    assert row[2].startswith("stale, measured on eeeeeeee")
+    assert row[8] == pytest.approx((1 - 3 / 200) ** 3)
+
+
+def test_margins_have_a_table_only_where_there_are_any():
+    names = {t.name for t in tables_of((chapter(replay_record()),))}
+    assert "margins-moe" not in names
+    (row,) = table(replay_record(boundary=BOUNDARY), "margins-moe").rows
+    assert row[2] == 3 and row[3] == 1e-7
+    assert row[-4:] == (4e-6, 1, 1, 4e-6)
+
+
+def test_what_a_reader_must_know_is_said():
+    record = replay_record(drawn=(), stopped={"03fc111f-one": (100, "the time limit passed")})
+    section = next(block for block in chapter(record).blocks if isinstance(block, Section))
+    notes = next(block for block in section.blocks if isinstance(block, Bullets)).items
+    assert "fewer than 200 trials" in notes[0] and "the time limit passed" in notes[0]
+    assert notes[1].startswith("1 workloads draw no input")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"one": ()}, {"one": tuple(range(200))}, {f"{n:08d}": () for n in range(128)}, TWO],
+    ids=["none wrong", "all wrong", "128 workloads", "one wrong"],
+)
+def test_every_case_has_a_figure(wrong):
+    figure = draw_replay(replay_record(wrong))
+    root = ElementTree.fromstring(figure.svg)
+    text = "".join(root.itertext())
+    assert "mismatch rate on nvidia-h200" in text and "chance to find it" in text
+    assert ("observed" in text) == any(wrong.values())
+    assert figure.svg == draw_replay(replay_record(wrong)).svg
+
+
+def test_trials_that_never_began_have_a_figure():
+    record = replay_record(stopped={"03fc111f-one": (100, "stopped")})
+    assert "svg" in draw_replay(record).svg
