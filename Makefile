@@ -48,7 +48,7 @@ check: $(READY)  ## style, types, definitions, packing, shape of the repository;
 pack: $(READY)  ## write solutions/<room>/solution.json of every room
 	$(PYTHON) pack.py --all
 
-clean: $(READY)  ## list and remove caches that this project made
+clean: $(READY)  ## remove packed solutions; list what else `python -m harness clean` can remove
 	$(PYTHON) -m harness clean
 
 $(VENV)/complete: pyproject.toml constraints.txt scripts/make_venv.sh

@@ -5,7 +5,8 @@
 Counted is what every correct kernel must move once from and to device memory, with inputs cold,
 and the multiplications that no formulation avoids; caches, scratch and padding cost nothing. A
 floor is therefore a lower bound, not a forecast. Pure functions of the axes and of the few facts
-about a workload's data that decide how much work it is; rooms go by their short names.
+about a workload's data that decide how much work it is. A floor belongs to a definition: all
+rooms that answer it have the same.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from harness.errors import DatasetError, UsageError
 
 FP32_BYTES, INT32_BYTES, INT64_BYTES, BF16_BYTES = 4, 4, 8, 2
 COPY_SHARE = 1 / 3  # from this share of written bytes on, the copy bandwidth binds
+MOE = "moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048"
+DSA_INDEXER = "dsa_topk_indexer_fp8_h64_d128_topk2048_ps64"
+DSA_ATTENTION = "dsa_sparse_attention_h16_ckv512_kpe64_topk2048_ps64"
+GDN_DECODE = "gdn_decode_qk4_v8_d128_k_last"
+GDN_PREFILL = "gdn_prefill_qk4_v8_d128_k_last"
+
 LAUNCH, READ, COPY = "launch", "memory (read)", "memory (copy)"  # what may bind, beside operands
 
 HEAD_SIZE = 128  # gdn
@@ -159,32 +166,43 @@ def indexer_work(seq_lens: Sequence[int]) -> Work:
 
 
 _WORK: dict[str, Callable[[Mapping[str, int], Mapping[str, Any]], Work]] = {
-    "moe": lambda axes, data: moe_work(
+    MOE: lambda axes, data: moe_work(
         axes["seq_len"], data["experts_hit"], data["local_assignments"], data.get("tokens_hit")
     ),
-    "dsa_indexer": lambda _, data: indexer_work(data["seq_lens"]),
-    "dsa_attention": lambda _, data: attention_work(
-        data["valid_counts"], data.get("distinct_rows")
-    ),
-    "gdn_decode": lambda axes, _: gdn_work(axes["batch_size"], axes["batch_size"]),
-    "gdn_prefill": lambda axes, _: gdn_prefill_work(axes["total_seq_len"], axes["num_seqs"]),
+    DSA_INDEXER: lambda _, data: indexer_work(data["seq_lens"]),
+    DSA_ATTENTION: lambda _, data: attention_work(data["valid_counts"], data.get("distinct_rows")),
+    GDN_DECODE: lambda axes, _: gdn_work(axes["batch_size"], axes["batch_size"]),
+    GDN_PREFILL: lambda axes, _: gdn_prefill_work(axes["total_seq_len"], axes["num_seqs"]),
 }
 
 
-def count_work(room: str, axes: Mapping[str, int], data: Mapping[str, Any]) -> Work:
+def is_counted(definition: str) -> bool:
+    """Whether this module knows what a definition's workloads must move and multiply."""
+    return definition in _WORK
+
+
+def needs_data(definition: str) -> bool:
+    """Whether a workload's axes alone do not say how much work it is: `read_data` reads files."""
+    return definition in (MOE, DSA_INDEXER, DSA_ATTENTION)
+
+
+def count_work(definition: str, axes: Mapping[str, int], data: Mapping[str, Any]) -> Work:
     """Bytes and flops of one workload.
 
-    data: what `read_data` returns: moe experts_hit, local_assignments (tokens_hit); dsa_indexer
-    seq_lens; dsa_attention valid_counts (distinct_rows); nothing for the gdn rooms.
-    Raises UsageError for an unknown room or a missing fact.
+    data: what `read_data` returns: MOE experts_hit, local_assignments (tokens_hit); DSA_INDEXER
+    seq_lens; DSA_ATTENTION valid_counts (distinct_rows); nothing for the others.
+    Raises UsageError for a definition that nobody counted and for a missing fact.
     """
-    if room not in _WORK:
-        raise UsageError(f"roofline: expected one of {', '.join(_WORK)}; got {room!r}")
+    if not is_counted(definition):
+        raise UsageError(
+            f"{definition}: expected a definition whose bytes and flops were counted, "
+            f"{', '.join(_WORK)}; count its work in harness/roofline.py"
+        )
     try:
-        return _WORK[room](axes, data)
+        return _WORK[definition](axes, data)
     except KeyError as error:
         raise UsageError(
-            f"roofline of {room}: expected {error.args[0]} among the axes and data, got "
+            f"roofline of {definition}: expected {error.args[0]} among the axes and data, got "
             f"{', '.join([*axes, *data]) or 'nothing'}"
         ) from error
 
@@ -205,11 +223,16 @@ def find_floor(work: Work, ceilings: Ceilings) -> Floor:
 
 
 def floor_us(
-    room: str, axes: Mapping[str, int], data: Mapping[str, Any], device: str
+    definition: str, axes: Mapping[str, int], data: Mapping[str, Any], device: str
 ) -> float | None:
-    """Least latency of one workload in µs; None on a device whose ceilings nobody measured."""
-    work, ceilings = count_work(room, axes, data), CEILINGS.get(device)
-    return None if ceilings is None else find_floor(work, ceilings).latency_us
+    """Least latency of one workload in µs.
+
+    None on a device whose ceilings nobody measured, and for a definition that nobody counted.
+    """
+    ceilings = CEILINGS.get(device)
+    if ceilings is None or not is_counted(definition):
+        return None
+    return find_floor(count_work(definition, axes, data), ceilings).latency_us
 
 
 def count_routing(
@@ -236,21 +259,23 @@ def count_routing(
     }
 
 
-def read_data(room: str, inputs: Mapping[str, Mapping[str, Any]], root: Path) -> dict[str, Any]:
+def read_data(
+    definition: str, inputs: Mapping[str, Mapping[str, Any]], root: Path
+) -> dict[str, Any]:
     """The facts that `count_work` needs of a workload, from its files.
 
     inputs: the workload's official input descriptions. root: the data set's. Raises DatasetError
     where a tensor is missing.
     """
-    if room == "moe":
+    if definition == MOE:
         offset = int(inputs["local_expert_offset"]["value"])
         logits, bias = (
             _read_tensor(inputs[name], root) for name in ("routing_logits", "routing_bias")
         )
         return dict(count_routing(logits, bias, offset))
-    if room == "dsa_indexer":
+    if definition == DSA_INDEXER:
         return {"seq_lens": _read_tensor(inputs["seq_lens"], root).tolist()}
-    if room == "dsa_attention":
+    if definition == DSA_ATTENTION:
         indices = _read_tensor(inputs["sparse_indices"], root)
         return {
             "valid_counts": (indices != -1).sum(axis=1).tolist(),

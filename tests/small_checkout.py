@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+from harness.cli.rooms import config_table
 from harness.config import Workspace, load_workspace
 from harness.dataset.manifest import MANIFEST, read_manifest, write_manifest
+from tests.official_rooms import official_config
 
 # Official positions of workloads with small tensors, by room.
 SMALL = {
@@ -33,11 +36,19 @@ def definition_file(workspace: Workspace, room: str) -> Path:
     return workspace.root / "definitions" / entry.op_type / f"{entry.definition}.json"
 
 
+def add_room(root: Path, name: str, like: str) -> Workspace:
+    """Put another room of the same definition into config.toml; it gets no files."""
+    table = config_table(replace(load_workspace(root).room(like), name=name))
+    path = root / "config.toml"
+    path.write_text(f"{path.read_text()}\n{table}")
+    return load_workspace(root)
+
+
 def small_checkout(root: Path) -> Workspace:
     """Build the checkout in an empty folder; no blob is made."""
     real = load_workspace()
     root.mkdir(parents=True, exist_ok=True)
-    shutil.copy(real.root / "config.toml", root)
+    (root / "config.toml").write_text(official_config(), encoding="utf-8")
     (root / "workloads").mkdir()
     shutil.copy(real.root / "workloads" / "facts.csv", root / "workloads")
     small = load_workspace(root)

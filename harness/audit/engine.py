@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from harness import dataset
 from harness.audit.catalogue import PROBES, WARNING, Probe
 from harness.audit.record import AuditRecord, ProbeResult, write_audit
 from harness.config import Workspace
-from harness.devices import DeviceFacts, device_lock, read_facts, require_idle
+from harness.devices import DeviceFacts, read_facts
 from harness.errors import ExitCode, UsageError
-from harness.evaluate.engine import LOCK_WAIT_S, require_writable
+from harness.evaluate.alone import hold_device
+from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, RoomPlan, choose_workloads, plan_room, torch_device
 from harness.evaluate.pool import Pool, WorkerCommand, build_cache, worker_environment
 from harness.evaluate.progress import SweepProgress
@@ -130,17 +130,6 @@ def find_target(workspace: Workspace, target: str) -> tuple[str, Packed]:
         f"{path}: solves {definition}; expected the definition of one of "
         f"{', '.join(workspace.rooms)}"
     )
-
-
-@contextlib.contextmanager
-def hold_device(facts: DeviceFacts) -> Iterator[None]:
-    """The GPU for this run alone; nothing to hold on a CPU. Raises DeviceBusy."""
-    if facts.uuid is None:
-        yield
-        return
-    with device_lock(facts.uuid, LOCK_WAIT_S):
-        require_idle(facts)
-        yield
 
 
 def jobs_of(plan: RoomPlan, facts: DeviceFacts) -> list[Job]:

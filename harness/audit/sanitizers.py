@@ -20,7 +20,6 @@ from pathlib import Path
 
 from harness.audit.engine import (
     PoolFactory,
-    hold_device,
     jobs_of,
     plan_target,
     read_answer,
@@ -35,6 +34,7 @@ from harness.errors import (
     ToolMissing,
     UsageError,
 )
+from harness.evaluate.alone import hold_device
 from harness.evaluate.plan import torch_device
 from harness.evaluate.pool import Pool, worker_environment
 from harness.evaluate.progress import SweepProgress

@@ -24,7 +24,6 @@ from typing import Any
 
 from harness.audit.engine import (
     PoolFactory,
-    hold_device,
     jobs_of,
     plan_target,
     worker_command,
@@ -33,6 +32,7 @@ from harness.audit.sanitizers import Runner, prepare_call, run_process
 from harness.config import Workspace
 from harness.devices import DeviceFacts, describe_no_gpu, read_facts
 from harness.errors import EnvironmentUnfit, ExitCode, InfrastructureFailure
+from harness.evaluate.alone import hold_device
 from harness.evaluate.plan import torch_device
 from harness.evaluate.pool import Pool, worker_environment
 from harness.evaluate.progress import SweepProgress

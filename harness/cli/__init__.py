@@ -24,11 +24,12 @@ COMMANDS = {
     "dataset": ("harness.cli.dataset", "dataset", "Make, verify, fetch or export workload data."),
     "score": ("harness.cli.score", "score", "The contest's score from recorded comparisons."),
     "roofline": ("harness.cli.roofline", "roofline", "Bytes, flops and floors beside ours."),
+    "profile": ("harness.cli.profile", "profile", "What bounds a room's kernels, by regime."),
     "report": ("harness.cli.report", "report", "Render tables from recorded runs."),
     "submit": ("harness.cli.submit", "submit", "Build, check and tag what the contest collects."),
     "doctor": ("harness.cli.doctor", "doctor", "Say what this machine lacks for judging."),
     "new": ("harness.cli.rooms", "new", "Start a room."),
-    "clean": ("harness.cli.rooms", "clean", "Remove caches that this project made."),
+    "clean": ("harness.cli.rooms", "clean", "Remove packed solutions; caches where named."),
 }
 
 

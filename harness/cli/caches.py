@@ -1,7 +1,12 @@
 """Where this project leaves files that it can make again, on this machine.
 
+In the checkout:
+
     solutions/<room>/solution.json    packed by pack.py
     traces/                           verdicts that --resume goes on from; held while a run writes
+
+Shared with every other checkout:
+
     FIB_CACHE_PATH/<builder>/fib_<builder>_<solution>_<hash6>/     builds of flashinfer-bench
     FIB_CACHE_PATH/build_locks/<hash>.lock                         one for each of these builds
     the lock folder of harness.devices/*.lock                      one for each GPU
@@ -30,9 +35,11 @@ _LOCK_NAMES = ("*.lock", "lock", "*_lock")  # filelock, tvm-ffi, flashinfer-benc
 
 @dataclass(frozen=True)
 class Cache:
-    """One file or folder. age_s: seconds since it changed. is_held: a live process locks it."""
+    """One file or folder. option: the one of `harness clean` that must name it, None where none
+    must. age_s: seconds since it changed. is_held: a live process locks it."""
 
     kind: str
+    option: str | None
     path: Path
     size_bytes: int
     age_s: float
@@ -48,11 +55,11 @@ class Cache:
 def find_caches(workspace: Workspace) -> list[Cache]:
     """All of them that exist, locks last."""
     packed = sorted((workspace.root / "solutions").glob("*/solution.json*"))
-    found = [_cache("solution", path) for path in packed]
+    found = [_cache("solution", None, path) for path in packed]
     traces = workspace.root / "traces"
     if traces.is_dir():
         writing = any(is_held(path) for path in traces.rglob("*.lock"))
-        found.append(_cache("traces", traces, writing))
+        found.append(_cache("traces", "traces", traces, writing))
     builds = {path.name[-_HASH6:]: path for path in sorted(_builds(workspace))}
     locks = [
         path
@@ -61,9 +68,9 @@ def find_caches(workspace: Workspace) -> list[Cache]:
     ]
     building = {path.name[:_HASH6] for path in locks if is_held(path)}
     for digits, path in builds.items():
-        found.append(_cache("build", path, digits in building or _is_any_held(path)))
+        found.append(_cache("build", "shared", path, digits in building or _is_any_held(path)))
     locks += sorted(lock_folder().glob("*.lock"))
-    return found + [_cache("lock", path, is_held(path)) for path in locks]
+    return found + [_cache("lock", "shared", path, is_held(path)) for path in locks]
 
 
 def _builds(workspace: Workspace) -> Iterator[Path]:
@@ -100,11 +107,11 @@ def _is_any_held(folder: Path) -> bool:
     )
 
 
-def _cache(kind: str, path: Path, held: bool = False) -> Cache:
+def _cache(kind: str, option: str | None, path: Path, held: bool = False) -> Cache:
     files = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
     facts = [file.lstat() for file in files]
     age_s = max(0.0, time.time() - max(fact.st_mtime for fact in facts))
-    return Cache(kind, path, sum(fact.st_size for fact in facts), age_s, held)
+    return Cache(kind, option, path, sum(fact.st_size for fact in facts), age_s, held)
 
 
 def format_size(size_bytes: int) -> str:

@@ -17,6 +17,7 @@ from harness.packing import pack
 from harness.records import RunRecord, all_latest
 from harness.report import (
     README_BLOCK,
+    front_rooms,
     is_stale,
     read_block,
     render_summary,
@@ -82,20 +83,21 @@ def report(
         tables = [render_workloads(record, packed[record.room]) for record in records]
         click.echo("\n\n".join(tables) or "not measured")
         return ExitCode.OK
-    summary = render_summary(names, records, packed)
-    if check:
-        return check_readme(workspace, summary, records, packed)
-    if readme:
+    if check or readme:
+        summary = render_summary(front_rooms(workspace.rooms, records), records, packed)
+        if check:
+            return check_readme(workspace, summary, records, packed)
         return rewrite_readme(workspace, summary)
-    click.echo(summary)
+    click.echo(render_summary(names, records, packed))
     return ExitCode.OK
 
 
 def write_folder(workspace: Workspace, folder: Path) -> int:
     """Write the report of everything recorded."""
     from harness.report.evidence import gather
-    from harness.report.publish import PAGE, compose, render, write_report
+    from harness.report.publish import PAGE, check_folder, compose, render, write_report
 
+    check_folder(folder)
     evidence = gather(workspace, packed_hashes(workspace, list(workspace.rooms)))
     files = render(compose(evidence))
     write_report(files, folder)

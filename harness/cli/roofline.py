@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
@@ -19,7 +20,16 @@ from harness.report import NOT_MEASURED
 from harness.report.document import Column, Kind, Table, Value, axes_label, content_label
 from harness.report.head import TO_MEASURE
 from harness.report.tables import to_markdown
-from harness.roofline import CEILINGS, Floor, Work, count_work, find_floor, read_data
+from harness.roofline import (
+    CEILINGS,
+    Floor,
+    Work,
+    count_work,
+    find_floor,
+    is_counted,
+    needs_data,
+    read_data,
+)
 
 MEGA = 1e6
 _PUBLISHED = (Column(f"paper µs ({CHIP})", Kind.US), Column(f"FlashInfer µs ({CHIP})", Kind.US))
@@ -83,26 +93,48 @@ def roofline(rooms: tuple[str, ...], device: str, workloads: bool) -> int:
             f"{device!r}; measure it and add it to harness/roofline.py"
         )
     published = read_published(workspace.root)
-    counted, missing = [], []
+    root = dataset.locate(workspace)
+    counted, without = [], []
     for room in asked:
         try:
-            counted.append(count_costs(workspace, room, device, published))
+            require_countable(root, room)
+            counted.append(count_costs(workspace, root, room, device, published))
         except DatasetError as error:
-            missing.append(f"{room.name}: {error}")
+            without.append(f"error: {room.name}: {error}")
     if counted:
         click.echo(
             render_workloads(counted, device) if workloads else render_rooms(counted, device)
         )
+    for line in without:
+        click.echo(line, err=True)
+    return ExitCode.UNFIT if without else ExitCode.OK
+
+
+def require_countable(root: Path, room: Room) -> None:
+    """Raise DatasetError, with what to do about it, where a room's work cannot be counted."""
+    if not is_counted(room.definition):
+        raise DatasetError(
+            f"nobody counted the bytes and flops of {room.definition}; do so in harness/roofline.py"
+        )
+    if not needs_data(room.definition):
+        return
+    paths = [path for row in dataset.read_workloads(root, room) for path in row.blob_paths]
+    missing = [path for path in paths if not (root / path).is_file()]
     if missing:
-        raise DatasetError("; ".join(missing))
-    return ExitCode.OK
+        step = f"make {room.name}" if dataset.is_checkout(root) else f"fetch {root}"
+        raise DatasetError(
+            f"{len(missing)} of {len(paths)} blobs are missing; "
+            f"run `python -m harness dataset {step}`"
+        )
 
 
 def count_costs(
-    workspace: Workspace, room: Room, device: str, published: dict[str, Published]
+    workspace: Workspace, root: Path, room: Room, device: str, published: dict[str, Published]
 ) -> RoomCosts:
-    """Count a room's workloads from its data. Raises DatasetError where blobs are missing."""
-    root = dataset.locate(workspace)
+    """Count a room's workloads from the data set at `root`.
+
+    Raises DatasetError where a blob is missing or damaged.
+    """
     record = latest(workspace.root, device, room.name)
     ours_us: dict[str, float | None] = {}
     content = reason = None
@@ -115,7 +147,8 @@ def count_costs(
         content = _content(workspace, record)
     costs = []
     for row in dataset.read_workloads(root, room):
-        work = count_work(room.name, row.axes, read_data(room.name, row.inputs, root))
+        data = read_data(room.definition, row.inputs, root)
+        work = count_work(room.definition, row.axes, data)
         costs.append(
             Cost(
                 uuid=row.uuid,

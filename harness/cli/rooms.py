@@ -126,28 +126,42 @@ def config_table(room: Room) -> str:
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="List them and remove nothing.")
-@click.option("--keep-traces", is_flag=True, help="Keep the verdicts that --resume goes on from.")
-def clean(dry_run: bool, keep_traces: bool) -> int:
-    """Remove caches that this project made: packed solutions, traces, builds, stale locks.
+@click.option("--traces", is_flag=True, help="Also the verdicts that --resume goes on from.")
+@click.option(
+    "--shared",
+    is_flag=True,
+    help="Also this project's builds and stale locks in the caches that all checkouts share.",
+)
+def clean(dry_run: bool, traces: bool, shared: bool) -> int:
+    """Remove this checkout's packed solutions and, where named, its traces and shared caches.
 
-    Results, workload tensors and everybody else's files stay. A lock file that a live process
-    holds is shown with its age, and it and its build are left alone.
+    Results, workload tensors and everybody else's files stay. What was not named is listed with
+    its option. A lock file that a live process holds is shown with its age, and it and its build
+    are left alone.
     """
     workspace = load_workspace()
+    named = {None, *(["traces"] if traces else []), *(["shared"] if shared else [])}
     caches = find_caches(workspace)
-    if keep_traces:
-        caches = [cache for cache in caches if cache.kind != "traces"]
-    held = [cache for cache in caches if cache.is_held]
-    for cache in held:
-        click.echo(describe("in use", [cache], workspace.root))
+    for option in ("traces", "shared"):
+        left = [cache for cache in caches if cache.option == option and option not in named]
+        for group in _by_kind(left):
+            click.echo(f"{describe('left', group, workspace.root)}  (--{option})")
+    caches = [cache for cache in caches if cache.option in named]
+    for cache in caches:
+        if cache.is_held:
+            click.echo(describe("in use", [cache], workspace.root))
     free = [cache for cache in caches if not cache.is_held]
     gone = free if dry_run else [cache for cache in free if _remove(cache)]
-    for kind in dict.fromkeys(cache.kind for cache in gone):
-        group = [cache for cache in gone if cache.kind == kind]
+    for group in _by_kind(gone):
         click.echo(describe("would remove" if dry_run else "removed", group, workspace.root))
     freed_bytes = sum(cache.size_bytes for cache in gone)
     click.echo(f"{format_size(freed_bytes)} {'to free' if dry_run else 'freed'}")
     return ExitCode.OK if len(gone) == len(free) else ExitCode.UNFIT
+
+
+def _by_kind(caches: Sequence[Cache]) -> list[list[Cache]]:
+    kinds = dict.fromkeys(cache.kind for cache in caches)
+    return [[cache for cache in caches if cache.kind == kind] for kind in kinds]
 
 
 def _remove(cache: Cache) -> bool:

@@ -11,7 +11,7 @@ from harness.cli.report import packed_hashes
 from harness.compare.analysis import Comparison
 from harness.compare.plan import record_objection
 from harness.compare.record import CompareRecord, all_compare, difference
-from harness.compare.scores import BASELINE, TRACK_RULE, rooms_of_tracks
+from harness.compare.scores import BASELINE, TRACK_RULE, Definitions, definitions_of_tracks
 from harness.config import Workspace, load_workspace
 from harness.errors import ExitCode, HarnessError, RecordError
 from harness.packing import pack_peer
@@ -19,7 +19,13 @@ from harness.records import official_uuids
 from harness.report.document import Column, Kind, Table, Value, bounds, content_label
 from harness.report.evidence import Compared, pair_with_others
 from harness.report.head import NOT_COMPARED, TO_COMPARE
-from harness.report.scored import TRACK_COLUMNS, best_peer, explain_score, track_row
+from harness.report.scored import (
+    TRACK_COLUMNS,
+    best_peer,
+    compared_rooms,
+    explain_score,
+    track_row,
+)
 from harness.report.tables import to_markdown
 
 _WHAT = (
@@ -61,7 +67,7 @@ class Contents:
 @click.command()
 @click.argument("rooms", nargs=-1, metavar="[ROOM]...")
 def score(rooms: tuple[str, ...]) -> int:
-    """Print S_d of ROOMs (default: all) and S_track of each track whose rooms are all asked for.
+    """Print S_d of ROOMs (default: all) and S_track of each track that they answer whole.
 
     Reads results/compare and measures nothing. Where the official baseline did not run on the
     device S_d is undefined, and the ratio to the best correct peer is printed under its name.
@@ -82,7 +88,7 @@ def score(rooms: tuple[str, ...]) -> int:
             "GPU"
         )
     contents = read_contents(workspace, compared)
-    tracks = rooms_of_tracks(workspace.rooms)
+    tracks = definitions_of_tracks(workspace.rooms)
     click.echo(render_scores(tuple(asked), tracks, compared, contents))
     return ExitCode.OK
 
@@ -148,14 +154,14 @@ def _peer_hash(workspace: Workspace, room: str, library: str) -> str | None:
 
 def render_scores(
     asked: Sequence[str],
-    tracks: Mapping[str, Sequence[str]],
+    tracks: Mapping[str, Definitions],
     compared: Mapping[str, Compared],
     contents: Contents,
 ) -> str:
     """Tables of rooms and tracks, why a score is 0 or undefined, and caveats of its sides.
 
-    asked: the rooms, in their order. tracks: the rooms of each. A track is shown where all of its
-    rooms were asked for and one was compared.
+    asked: the rooms, in their order. A track is shown where a room of each of its definitions was
+    asked for and one was compared.
     """
     scored, peers, notes = [], [], []
     for room in asked:
@@ -173,9 +179,10 @@ def render_scores(
         elif official.value is None:
             notes.append(f"{room}: no peer passed every workload beside ours")
     rows = [
-        track_row(track, rooms, compared, here[0].record.device)
-        for track, rooms in tracks.items()
-        if set(rooms) <= set(asked) and (here := [compared[n] for n in rooms if n in compared])
+        track_row(track, definitions, compared, here[0].record.device)
+        for track, definitions in tracks.items()
+        if all(set(rooms) & set(asked) for rooms in definitions.values())
+        and (here := compared_rooms(definitions, compared))
     ]
     tables = [(_COLUMNS, scored), (_PEER_COLUMNS, peers), (TRACK_COLUMNS, rows)]
     parts = [_WHAT]

@@ -18,17 +18,17 @@ from typing import Any
 
 from harness import dataset
 from harness.config import Room
-from harness.devices import ClockSample, DeviceFacts, device_lock, require_idle, sample_clocks
+from harness.devices import ClockSample, DeviceFacts, sample_clocks
 from harness.devices import read_facts as read_device_facts
-from harness.errors import DeviceBusy, EnvironmentUnfit
-from harness.evaluate.engine import LOCK_WAIT_S, require_writable
+from harness.errors import EnvironmentUnfit
+from harness.evaluate.alone import hold_device
+from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import JUDGE_SOURCES, torch_device
 from harness.evaluate.pool import Pool, WorkerCommand, build_cache
 from harness.evaluate.protocol import Job, Outcome
 from harness.evaluate.verdicts import read_environment
 from harness.timing import require_timer
 
-IDLE_WAIT_S, IDLE_POLL_S = 10.0, 0.2  # for what a lost worker left on the GPU
 CORES_LEFT = 4  # to each GPU's worker while blobs are made
 
 
@@ -86,9 +86,7 @@ class Worker:
         if self._on_gpu:
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray's: a sweep on this machine has all cores
         self._facts = read_device_facts("cuda:0" if self._on_gpu else "cpu")
-        if self._facts.uuid is not None:
-            self._held.enter_context(device_lock(self._facts.uuid, LOCK_WAIT_S))
-            _wait_until_idle(self._facts)
+        self._held.enter_context(hold_device(self._facts))
         return Fingerprint(
             platform.node(),
             os.getpid(),
@@ -157,16 +155,3 @@ class BlobMaker:
         rows = [row for row in dataset.read_workloads(root, room) if row.uuid in wanted]
         dataset.ensure_blobs(root, room, rows)
         return time.monotonic() - began
-
-
-def _wait_until_idle(facts: DeviceFacts) -> None:
-    """What a killed worker left on the GPU needs a moment to end."""
-    deadline = time.monotonic() + IDLE_WAIT_S
-    while True:
-        try:
-            require_idle(facts)
-            return
-        except DeviceBusy:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(IDLE_POLL_S)

@@ -74,6 +74,14 @@ def describe_missing(sides: Sequence[Side]) -> list[str]:
     return [f"open: {side.name} is missing: {side.reason}" for side in sides]
 
 
+def hint_without_peers(room: str) -> str:
+    """What else a room can be compared with that has no peers."""
+    return (
+        f"{room} has no peers: write peers/{room}/<library>.py (docs/peers.md), or compare it with "
+        f"a revision, `python -m harness compare ours HEAD {room}`, or with a packed JSON"
+    )
+
+
 def _describe_open(record: CompareRecord) -> list[str]:
     lines = describe_missing([side for side in record.sides if side.state == "missing"])
     for side in record.sides:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness import dataset
@@ -35,16 +34,15 @@ from harness.devices import (
     DeviceFacts,
     describe_no_gpu,
     describe_throttling,
-    device_lock,
     other_users,
     read_facts,
-    require_idle,
     sample_clocks,
     summarise_clocks,
     throttled,
 )
 from harness.errors import EnvironmentUnfit, ExitCode, InfrastructureFailure
-from harness.evaluate.engine import LOCK_WAIT_S, require_writable
+from harness.evaluate.alone import LOCK_WAIT_S, hold_device
+from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import torch_device
 from harness.evaluate.pool import Pool, build_cache
 from harness.evaluate.progress import SweepProgress
@@ -96,22 +94,14 @@ def run_compare(
         if plan.can_run:
             dataset.ensure_blobs(plan.base.dataset_root, plan.base.room, list(plan.base.rows))
     progress.note(f"device: {facts.name} ({facts.slug}), timer {plans[0].base.settings.timer}")
-    with _alone_on(facts):
+    for room in rooms_without_peers(workspace, request):
+        progress.note(hint_without_peers(room))
+    with hold_device(facts):
         results = [_run_room(workspace, plan, progress, make_pool or Pool) for plan in plans]
     return _exit_code(results, request, progress)
 
 
-@contextlib.contextmanager
-def _alone_on(facts: DeviceFacts) -> Iterator[None]:
-    if facts.uuid is None:
-        yield
-        return
-    with device_lock(facts.uuid, LOCK_WAIT_S):
-        require_idle(facts)
-        yield
-
-
-def _has_strangers(facts: DeviceFacts) -> bool:
+def has_strangers(facts: DeviceFacts) -> bool:
     """Whether anybody computes on the GPU now that our workers have ended.
 
     The driver may list a process for a moment after its end.
@@ -136,13 +126,13 @@ def _run_room(
     with sole_writer(ledger.path, LOCK_WAIT_S):
         started_at = utc_now(timespec="microseconds")
         entries = _run_workloads(workspace, plan, ledger, progress, make_pool)
-        distrust = STRANGERS if _has_strangers(plan.facts) else None
+        distrust = STRANGERS if has_strangers(plan.facts) else None
         if distrust is not None:
             ledger.void(started_at, distrust)
     clocks = [sample for entry in entries for sample in entry.clocks]
     if any(throttled(clocks)):
         progress.note(f"{plan.room}: {describe_throttling(clocks)}")
-    record = _record_of(workspace, plan, entries)
+    record = record_of(workspace, plan, entries)
     a = plan.sides[0].side.name
     comparisons = tuple(
         analyse(record, a, one.side.name, plan.request.margin) for one in plan.sides[1:]
@@ -182,7 +172,7 @@ def _run_workloads(
             is_reused = entry is not None
             if entry is None:
                 progress.workload_started(row.uuid, plan.base.settings.timeout_s)
-                entry = _compare_row(plan, row, lanes, progress)
+                entry = compare_row(plan, row, lanes, progress)
                 ledger.append(entry)
             text = f"{show_axes(row)}  {describe_row(entry.results)}"
             progress.row_finished(row.uuid, text, describe_failures(entry.results), is_reused)
@@ -210,9 +200,10 @@ def _introduce(plan: ComparePlan) -> list[str]:
     return lines
 
 
-def _compare_row(
+def compare_row(
     plan: ComparePlan, row: WorkloadRow, lanes: Sequence[Lane], progress: SweepProgress
 ) -> CompareEntry:
+    """All sides of one workload: judged, then measured in turns."""
     started_at = utc_now(timespec="microseconds")
     outcomes = judge_sides(lanes, plan.jobs(row), progress.stage)
     progress.stage(Stage.TIMING)
@@ -238,9 +229,11 @@ def _without_command(result: SideResult) -> SideResult:
     return dataclasses.replace(result, detail=result.detail.partition("; repeat: ")[0])
 
 
-def _record_of(
+def record_of(
     workspace: Workspace, plan: ComparePlan, entries: Sequence[CompareEntry]
 ) -> CompareRecord:
+    """The record of a plan whose rows are all measured. Raises InfrastructureFailure for entries
+    of other rows or sides."""
     base, facts = plan.base, plan.facts
     running = [one.side.name for one in plan.running]
     versions = {name: text for name, text in plan.environment.items() if name != "driver"}
@@ -287,8 +280,9 @@ def _with_state(side: Side, entries: Sequence[CompareEntry]) -> Side:
 
 
 def _floor_us(plan: ComparePlan, row: WorkloadRow) -> float | None:
-    data = read_data(plan.room, row.inputs, plan.base.dataset_root)
-    return floor_us(plan.room, row.axes, data, plan.facts.slug)
+    definition = plan.base.room.definition
+    data = read_data(definition, row.inputs, plan.base.dataset_root)
+    return floor_us(definition, row.axes, data, plan.facts.slug)
 
 
 def _withhold(comparison: Comparison) -> Comparison:

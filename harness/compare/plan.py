@@ -153,7 +153,7 @@ def make_compare_plans(
     plans = []
     for room, rows in chosen.items():
         base = plan_room(workspace, room, sides[room][0].packed, rows, asked, root, facts)
-        plans.append(_complete_plan(request, asked, base, sides[room], facts))
+        plans.append(complete_plan(request, asked, base, sides[room], facts))
     return plans
 
 
@@ -167,13 +167,15 @@ def _check_numbers(request: CompareRequest) -> None:
     require_commit(request.commit)
 
 
-def _complete_plan(
+def complete_plan(
     request: CompareRequest,
     asked: Request,
     base: RoomPlan,
     sides: tuple[PackedSide, ...],
     facts: DeviceFacts,
 ) -> ComparePlan:
+    """Sides that are packed already, A first, on `base`'s workloads. Raises UsageError where the
+    request asks to record what is no evidence."""
     processes = sum(not one.is_missing for one in sides) + 1
     rounds = request.rounds or -(-DEFAULT_ROUNDS // processes) * processes
     visits = Visits(rounds, WARMUP_RUNS, request.iterations)

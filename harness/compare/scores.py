@@ -3,6 +3,8 @@
     S_d     = mean over the workloads of d of baseline latency / our latency; 0 if one of ours fails
     S_track = sum of S_d over the track's definitions / how many definitions the track has
 
+Definitions are counted, not rooms: the contest takes one solution of each.
+
 A mean of ratios rewards a large gain on a short workload as much as on a long one. Beside it stand
 the ratio of the mean latencies, which long workloads decide, and the geometric mean of the ratios,
 which alone does not change its verdict when the two sides change places. None of the three is
@@ -20,9 +22,11 @@ from harness.errors import UsageError
 BASELINE = "flashinfer"  # the library whose latencies the contest's score divides
 TRACK_RULE = (
     "A definition that was not compared counts as 0, as one of which ours failed does. Where the "
-    "baseline of a compared definition does not run on the device, its track is undefined there."
+    "baseline of a compared definition does not run on the device, its track is undefined there. "
+    "Where several rooms answer a definition, the best S_d counts."
 )
 
+Definitions = Mapping[str, Sequence[str]]  # of a track: each with the rooms that answer it
 Latencies = Sequence[float | None]  # µs, one a workload; None where it did not pass
 
 
@@ -40,25 +44,33 @@ def geometric_mean(baseline_us: Latencies, ours_us: Latencies) -> float | None:
     return None if ratios is None else math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
 
-def track_score(rooms: Sequence[str], scores: Mapping[str, float | None]) -> float | None:
+def track_score(definitions: Definitions, scores: Mapping[str, float | None]) -> float | None:
     """S_track, as TRACK_RULE says. None: undefined.
 
-    rooms: the track's definitions. scores: S_d of what was compared on one device, None where it is
-    undefined there. Raises UsageError for a track without definitions.
+    definitions: the track's. scores: S_d by room of what was compared on one device, None where it
+    is undefined there. Raises UsageError for a track without definitions.
     """
-    if not rooms:
+    if not definitions:
         raise UsageError("track score: expected at least one definition, got none")
-    known = [score for room in rooms if (score := scores.get(room, 0.0)) is not None]
-    return math.fsum(known) / len(rooms) if len(known) == len(rooms) else None
+    best = [_best(rooms, scores) for rooms in definitions.values()]
+    known = [score for score in best if score is not None]
+    return math.fsum(known) / len(best) if len(known) == len(best) else None
 
 
-def rooms_of_tracks(rooms: Mapping[str, Room]) -> dict[str, tuple[str, ...]]:
-    """The rooms that config.toml gives each track, both in its order."""
-    tracks = dict.fromkeys(room.track for room in rooms.values())
-    return {
-        track: tuple(name for name, room in rooms.items() if room.track == track)
-        for track in tracks
-    }
+def _best(rooms: Sequence[str], scores: Mapping[str, float | None]) -> float | None:
+    """S_d of the definition that these rooms answer."""
+    compared = [scores[room] for room in rooms if room in scores]
+    known = [score for score in compared if score is not None]
+    return max(known) if known else None if compared else 0.0
+
+
+def definitions_of_tracks(rooms: Mapping[str, Room]) -> dict[str, Definitions]:
+    """The definitions of each track with the rooms that answer them, in config.toml's order."""
+    tracks: dict[str, dict[str, tuple[str, ...]]] = {}
+    for name, room in rooms.items():
+        definitions = tracks.setdefault(room.track, {})
+        definitions[room.definition] = (*definitions.get(room.definition, ()), name)
+    return dict(tracks)
 
 
 def _pairs(baseline_us: Latencies, ours_us: Latencies) -> list[tuple[float | None, float | None]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.compare.display import hint_without_peers
 from harness.compare.record import CONTROL, Side
 from harness.compare.revisions import find_commit, pack_revision
 from harness.config import Workspace
@@ -114,9 +115,9 @@ def choose_rooms(
 ) -> tuple[str, ...]:
     """The rooms to compare: those named, else the one that a side belongs to, else all that have
     the libraries asked for. Raises UsageError where a side does not fit."""
-    own = {meaning.word: _room_of(workspace, meaning) for meaning in (a, b)}
-    bound = {word: room for word, room in own.items() if room is not None}
     rooms = tuple(dict.fromkeys(workspace.room(name).name for name in named))
+    own = {meaning.word: _room_of(workspace, meaning, rooms) for meaning in (a, b)}
+    bound = {word: room for word, room in own.items() if room is not None}
     if not rooms:
         rooms = tuple(dict.fromkeys(bound.values())) or _fitting_rooms(workspace, a, b)
     for word, room in bound.items():
@@ -128,14 +129,15 @@ def choose_rooms(
     return rooms
 
 
-def _room_of(workspace: Workspace, meaning: Meaning) -> str | None:
-    """The only room that a side fits, or None."""
+def _room_of(workspace: Workspace, meaning: Meaning, named: Sequence[str]) -> str | None:
+    """The only room that a side fits, or None. A packed JSON fits each room of its definition: the
+    one that is named, else the first."""
     if meaning.path is None:
         return meaning.room
     definition = read_packed(meaning.path)[1]
-    for room in workspace.rooms.values():
-        if room.definition == definition:
-            return room.name
+    for name in (*named, *workspace.rooms):
+        if workspace.room(name).definition == definition:
+            return name
     raise UsageError(
         f"side: {meaning.path}: solves {definition}; expected the definition of one of "
         f"{', '.join(workspace.rooms)}"
@@ -189,6 +191,8 @@ def pack_sides(
 def _peers_beside(workspace: Workspace, a: Meaning, room: str) -> list[str]:
     names = [name for name in list_peers(workspace, room) if name != a.word]
     if not names:
+        if not list_peers(workspace, room):
+            raise UsageError(f"side: {hint_without_peers(room)}")
         raise UsageError(f"side: the room {room} has no other peer; add peers/{room}/<library>.py")
     return names
 

@@ -82,7 +82,7 @@ def fetch(workspace: Workspace, directory: Path, hub: Any = None) -> tuple[Path,
             repo_type="dataset",
             revision=revision,
             local_dir=str(directory),
-            allow_patterns=patterns,
+            allow_patterns=list(dict.fromkeys(patterns)),  # rooms may share a definition
         )
     except DatasetError:
         raise

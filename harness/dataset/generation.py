@@ -276,7 +276,8 @@ def make(
     if rows is None:
         rows = {name: read_workloads(root, room) for name, room in rooms.items()}
     hashes = None if update_manifest else pinned_hashes(root)
-    blobs = [blob for name in rows for blob in _room_blobs(root, rooms[name], rows[name], hashes)]
+    listed = [blob for name in rows for blob in _room_blobs(root, rooms[name], rows[name], hashes)]
+    blobs = list({blob.relative: blob for blob in listed}.values())  # rooms may share a definition
     wanted = blobs if update_manifest else _survey(blobs, remake)
     _check_space(root, wanted)
     made_hashes = _make_blobs(wanted, jobs, progress)
@@ -295,10 +296,10 @@ def make(
 def _record(root: Path, rooms: Mapping[str, Room], hashes: Mapping[str, str]) -> None:
     """Merge new hashes into the manifest; lines in the order of rooms and workloads."""
     known = {**(read_manifest(root) or {}), **hashes}
-    order = [
+    order = dict.fromkeys(
         path
         for room in rooms.values()
         for row in read_workloads(root, room)
         for path in row.blob_paths
-    ]
+    )
     write_manifest(root, {path: known[path] for path in order if path in known})

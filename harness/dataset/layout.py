@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +47,10 @@ def _workload_line(room: Room, row: WorkloadRow) -> str:
     return json.dumps({"definition": room.definition, "workload": workload}) + "\n"
 
 
-def _export_room(
+def _export_definition(
     source: Path, target: Path, room: Room, rows: Sequence[WorkloadRow]
 ) -> tuple[int, int]:
-    """Definition, workloads and blobs of one room. Returns the numbers of workloads and blobs."""
+    """A room's definition with its workloads and blobs. Returns how many of the two there are."""
     definition = read_definition(source, room)
     place = f"{room.op_type}/{room.definition}"
     _write(target / f"definitions/{place}.json", json.dumps(definition, indent=2) + "\n")
@@ -80,6 +80,22 @@ def _check_target(directory: Path) -> Path:
     return directory
 
 
+def _by_definition(
+    rooms: Mapping[str, Room],
+    every: Mapping[str, Sequence[WorkloadRow]],
+    chosen: Mapping[str, Sequence[WorkloadRow]],
+) -> dict[str, tuple[Room, list[WorkloadRow]]]:
+    """Definition -> a room that answers it, and the workloads chosen for any of those, in
+    official order."""
+    uuids: dict[str, set[str]] = {}
+    for name, room in rooms.items():
+        uuids.setdefault(room.definition, set()).update(row.uuid for row in chosen[name])
+    return {
+        room.definition: (room, [row for row in every[name] if row.uuid in uuids[room.definition]])
+        for name, room in rooms.items()
+    }
+
+
 def export(
     workspace: Workspace,
     source: Path,
@@ -102,6 +118,7 @@ def export(
     rooms = {name: workspace.rooms[name] for name in chosen}
     # What can fail for want of a file fails first, before gigabytes are made and copied.
     solutions = {name: packing.pack(workspace, name) for name in rooms}
+    definitions = _by_definition(rooms, every, chosen)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
@@ -111,10 +128,11 @@ def export(
         for name, room in rooms.items():
             ensure_blobs(source, room, chosen[name], progress)
         num_workloads = blobs = 0
-        for name, room in rooms.items():
-            room_workloads, room_blobs = _export_room(source, partial, room, chosen[name])
-            _export_solution(partial, room, solutions[name])
+        for room, rows in definitions.values():
+            room_workloads, room_blobs = _export_definition(source, partial, room, rows)
             num_workloads, blobs = num_workloads + room_workloads, blobs + room_blobs
+        for name, room in rooms.items():
+            _export_solution(partial, room, solutions[name])
         manifest = read_manifest(source)
         if manifest is not None:
             exported = {path: sha for path, sha in manifest.items() if (partial / path).exists()}
@@ -129,4 +147,4 @@ def export(
         if isinstance(error, OSError):
             raise DatasetError(f"{directory}: cannot be written: {error}") from error
         raise
-    return ExportReport(directory, len(rooms), num_workloads, len(rooms), blobs, size_bytes)
+    return ExportReport(directory, len(definitions), num_workloads, len(rooms), blobs, size_bytes)

@@ -22,7 +22,8 @@ from harness.dataset.workloads import (
 class Verdict:
     """What `verify` found: faults in official order, of ``checked`` blobs that were looked for.
 
-    hashed: how many of them were read whole and compared with the manifest.
+    hashed: how many of them were read whole and compared with the manifest. A blob of several
+    rooms counts once.
     """
 
     faults: tuple[Fault, ...]
@@ -40,11 +41,12 @@ def verify(
 
     Content is compared with the manifest where the set has one; the official set has none, and
     its tensors are nobody's but its own. rows: fewer workloads, by room (default: all).
-    progress: called with a room's name and its number of blobs. Raises DatasetError where
+    progress: called with a room's name and how many blobs it added. Raises DatasetError where
     definitions or workload files themselves cannot be read.
     """
     manifest = pinned_hashes(root) or {}
     faults: list[Fault] = []
+    seen: set[str] = set()
     checked = hashed = 0
     for room in rooms:
         definition = read_definition(root, room)
@@ -53,7 +55,9 @@ def verify(
             (root / path, tensors, manifest.get(path))
             for row in chosen
             for path, tensors in expected_tensors(definition, row).items()
+            if path not in seen
         ]
+        seen.update(path for row in chosen for path in row.blob_paths)
         found = find_faults(blobs)
         faults += [fault for fault in found if fault is not None]
         checked += len(blobs)

@@ -6,7 +6,6 @@ a plan, because a plan depends on that; every worker of an engine has the same d
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from harness import dataset
-from harness.devices import DeviceFacts, device_lock, require_idle, sample_clocks
+from harness.devices import DeviceFacts, sample_clocks
 from harness.errors import EnvironmentUnfit
+from harness.evaluate.alone import hold_device
 from harness.evaluate.plan import RoomPlan, torch_device
 from harness.evaluate.pool import Pool, build_cache
 from harness.evaluate.progress import SweepProgress
@@ -23,7 +23,6 @@ from harness.evaluate.protocol import Job
 from harness.evaluate.verdicts import Judged, read_environment, utc_now
 from harness.timing import require_timer
 
-LOCK_WAIT_S = 5.0
 PoolFactory = Callable[[str, Path], Pool]
 
 
@@ -78,10 +77,7 @@ class LocalEngine:
             dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
 
     def judge(self, jobs: Sequence[Job]) -> Generator[Judged, None, None]:
-        with contextlib.ExitStack() as held:
-            if self.facts.uuid is not None:
-                held.enter_context(device_lock(self.facts.uuid, LOCK_WAIT_S))
-                require_idle(self.facts)
+        with hold_device(self.facts):
             for room, group in itertools.groupby(jobs, key=lambda job: job.room):
                 with self._make_pool(torch_device(self.facts), self._root) as pool:
                     self._progress.focus(room)

@@ -20,8 +20,8 @@ from harness.devices import (
 )
 from harness.devices.sources import ClockSample
 from harness.errors import ExitCode, UsageError
+from harness.evaluate.alone import LOCK_WAIT_S
 from harness.evaluate.engine import (
-    LOCK_WAIT_S,
     Engine,
     LocalEngine,
     PoolFactory,
@@ -285,9 +285,9 @@ def _record_of(
                 status=outcome.status.value,
                 latency_us=outcome.latency_us,
                 floor_us=floor_us(
-                    plan.room.name,
+                    plan.room.definition,
                     row.axes,
-                    read_data(plan.room.name, row.inputs, plan.dataset_root),
+                    read_data(plan.room.definition, row.inputs, plan.dataset_root),
                     facts.slug,
                 ),
                 max_abs_error=outcome.max_abs_error,
@@ -338,9 +338,10 @@ def show_axes(row: WorkloadRow) -> str:
 
 def read_commit(root: Path) -> str:
     """The checkout's commit, with "-dirty" where the working tree differs."""
+    git = ["git", "-c", f"safe.directory={root.resolve()}"]  # its owner may be somebody else
     try:
         head = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude", "*"],
+            [*git, "describe", "--always", "--abbrev=40", "--dirty", "--exclude", "*"],
             cwd=root,
             capture_output=True,
             text=True,

@@ -13,7 +13,7 @@ from harness.files import PARTIAL_MARK
 UNIT_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c")  # what a compiler is called on
 C_SUFFIXES = (*UNIT_SUFFIXES, ".cuh", ".h", ".hpp")
 SOURCE_SUFFIXES = (".py", *C_SUFFIXES)
-ROOM_COMPANIONS = ("README.md", "config.toml", "solution.json")
+ROOM_COMPANIONS = ("README.md", "config.toml", "tuning.toml", "solution.json")
 SHELF_COMPANIONS = ("README.md",)
 SHELF = "common"
 PASSED_OVER = ("__pycache__", ".gitignore", ".gitattributes", ".gitkeep")

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import dataset
 from harness.config import Workspace
 from harness.dataset import WorkloadRow
-from harness.devices import DeviceFacts, device_lock, read_facts, require_idle
+from harness.devices import DeviceFacts, read_facts
 from harness.errors import ExitCode, UsageError
-from harness.evaluate.engine import LOCK_WAIT_S, require_writable
+from harness.evaluate.alone import LOCK_WAIT_S, hold_device
+from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, RoomPlan, make_plans, torch_device
 from harness.evaluate.pool import Pool, WorkerCommand, build_cache, worker_environment
 from harness.evaluate.progress import SweepProgress
@@ -143,7 +143,7 @@ def run_replay(
     require_writable(build_cache(), workspace.root / "traces")
     dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
     progress.note(f"device: {facts.name} ({facts.slug}), seed {request.seed}")
-    with _alone_on(facts), make_pool(torch_device(facts), workspace.root) as pool:
+    with hold_device(facts), make_pool(torch_device(facts), workspace.root) as pool:
         environment = read_environment(facts)
         replay = Replay(plan, request, facts, environment, pool, progress, deadline)
         if request.only_trial is not None:
@@ -161,17 +161,6 @@ def _refuse_contradictions(request: ReplayRequest, facts: DeviceFacts) -> None:
         raise UsageError("--trial runs one trial alone: expected no --record and no --resume")
     if request.record and facts.uuid is None:
         raise UsageError("--record keeps evidence: expected a GPU, got none; leave it out")
-
-
-@contextlib.contextmanager
-def _alone_on(facts: DeviceFacts) -> Iterator[None]:
-    """A replay loads the GPU fully: nobody measures a latency beside it."""
-    if facts.uuid is None:
-        yield
-        return
-    with device_lock(facts.uuid, LOCK_WAIT_S):
-        require_idle(facts)
-        yield
 
 
 def _run_workloads(replay: Replay, ledger: ReplayLedger) -> tuple[tuple[ReplayRow, ...], str]:

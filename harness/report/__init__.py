@@ -6,7 +6,7 @@
     summary     run records to tables; the front page's block
     blocks      what stands between two markers of a page
     evidence    everything a report is made of, read from the checkout
-    head, scored, rooms, figures, replays, failed    the chapters
+    head, scored, rooms, figures, profiles, replays, failed    the chapters
     plots, svg  numbers to figures, figures to SVG
     page        the document as one HTML file or as Markdown
     publish     all files of a report, written
@@ -18,6 +18,7 @@ from harness.report.blocks import README_BLOCK, read_block, replace_block
 from harness.report.document import STALE
 from harness.report.summary import (
     NOT_MEASURED,
+    front_rooms,
     is_stale,
     render_summary,
     render_workloads,
@@ -28,6 +29,7 @@ __all__ = [
     "NOT_MEASURED",
     "README_BLOCK",
     "STALE",
+    "front_rooms",
     "is_stale",
     "read_block",
     "render_summary",

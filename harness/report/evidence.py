@@ -15,6 +15,7 @@ from harness.config import Workspace
 from harness.dataset import content_sha256, read_workloads
 from harness.errors import HarnessError, RecordError
 from harness.packing import list_peers, pack_peer
+from harness.profiling.record import ProfileRecord, all_profiles
 from harness.records import RunRecord, TraceEntry, TraceLedger, all_latest, load
 from harness.records.strict_json import parse
 from harness.replay.record import ReplayRecord, all_replays
@@ -56,7 +57,7 @@ class Evidence:
     on each workload of the content that `latest` records. side_logs: what failed sides of a
     comparison printed, of the content that it records. work: bytes and flops of each workload of a
     room and data set, by UUID; without_work: why such a pair has none. published: what others
-    measured on another chip, by UUID. replayed: by room."""
+    measured on another chip, by UUID. replayed: by room. profiled: by device and room."""
 
     workspace: Workspace
     packed: Mapping[str, str | None]
@@ -71,6 +72,7 @@ class Evidence:
     without_work: Mapping[RoomData, str]
     published: Mapping[str, Published]
     replayed: Mapping[str, ReplayRecord] = field(default_factory=dict)
+    profiled: tuple[ProfileRecord, ...] = ()
 
 
 def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
@@ -104,6 +106,7 @@ def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
         without_work=without_work,
         published=read_published(root) if (root / PUBLISHED).exists() else {},
         replayed={record.room: record for record in all_replays(root)},
+        profiled=tuple(one for one in all_profiles(root) if one.room in workspace.rooms),
     )
 
 
@@ -195,7 +198,9 @@ def _count_work(
                 continue
             counted[name, sha256] = {
                 row.uuid: roofline.count_work(
-                    name, row.axes, roofline.read_data(name, row.inputs, source)
+                    room.definition,
+                    row.axes,
+                    roofline.read_data(room.definition, row.inputs, source),
                 )
                 for row in read_workloads(source, room)
             }

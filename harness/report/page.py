@@ -74,7 +74,14 @@ def _cell_class(kind: Kind, text: str) -> Markup:
 
 
 def _code_spans(text: str) -> Markup:
-    return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(printable(text)))))
+    """Commands break between words, not behind a hyphen of an option."""
+    return Markup(re.sub(r"`([^`\n]+)`", _code, str(escape(printable(text)))))
+
+
+def _code(match: re.Match[str]) -> str:
+    words = match[1].split(" ")
+    whole = " ".join(f"<span>{word}</span>" if "-" in word else word for word in words)
+    return f"<code>{whole}</code>"
 
 
 def _section(section: Section, level: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from harness.errors import UsageError
@@ -12,6 +13,7 @@ from harness.report.failed import write_failures
 from harness.report.figures import write_figures
 from harness.report.head import write_head
 from harness.report.page import GENERATOR, to_document_markdown, to_html
+from harness.report.profiles import write_profiles
 from harness.report.replays import write_replays
 from harness.report.rooms import write_rooms
 from harness.report.scored import write_scores
@@ -31,6 +33,7 @@ def compose(evidence: Evidence) -> Document:
             write_scores(evidence),
             write_rooms(evidence),
             write_figures(evidence),
+            *write_profiles(evidence),
             *write_replays(evidence),
             write_failures(evidence),
         ),
@@ -50,11 +53,9 @@ def render(document: Document) -> dict[str, str]:
     return files
 
 
-def write_report(files: dict[str, str], folder: Path) -> None:
-    """Write the files; tables and plots that an earlier report left and this one lacks go.
-
-    Raises UsageError unless the folder is new, empty or holds an earlier report.
-    """
+def check_folder(folder: Path) -> None:
+    """Raise UsageError unless the folder is new, empty or holds an earlier report, and its place
+    can be written to. Changes nothing."""
     page = folder / PAGE
     is_report = page.is_file() and f'content="{GENERATOR}"' in page.read_text(encoding="utf-8")
     if folder.exists() and not is_report and (not folder.is_dir() or any(folder.iterdir())):
@@ -62,6 +63,17 @@ def write_report(files: dict[str, str], folder: Path) -> None:
             f"{folder}: expected a new or empty folder or an earlier report, got other files; "
             f"name another folder"
         )
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise UsageError(f"{folder}: {place} is no folder that you may write to; name another one")
+
+
+def write_report(files: dict[str, str], folder: Path) -> None:
+    """Write the files; tables and plots that an earlier report left and this one lacks go.
+
+    Raises UsageError as check_folder does.
+    """
+    check_folder(folder)
     for name in sorted(files, key=lambda name: name != PAGE):  # first: it marks the folder as ours
         write_atomically(folder / name, files[name])
     for pattern in _OWNED:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from harness.compare.analysis import Comparison
-from harness.compare.scores import BASELINE, TRACK_RULE, rooms_of_tracks, track_score
+from harness.compare.scores import (
+    BASELINE,
+    TRACK_RULE,
+    Definitions,
+    definitions_of_tracks,
+    track_score,
+)
 from harness.report.document import (
     Block,
     Bullets,
@@ -94,12 +100,21 @@ def explain_score(compared: Compared) -> list[str]:
 
 
 def track_row(
-    track: str, rooms: Sequence[str], compared: Mapping[str, Compared], device: str
+    track: str, definitions: Definitions, compared: Mapping[str, Compared], device: str
 ) -> tuple[Value, ...]:
     """S_track of the definitions that were compared on one device; TRACK_RULE says how."""
-    here = [name for name in rooms if name in compared and compared[name].record.device == device]
-    scores = {name: compared[name].official().value for name in here}
-    return (track, track_score(rooms, scores), f"{len(here)}/{len(rooms)}", device)
+    scores = {
+        one.record.room: one.official().value
+        for one in compared_rooms(definitions, compared)
+        if one.record.device == device
+    }
+    here = sum(any(room in scores for room in rooms) for rooms in definitions.values())
+    return (track, track_score(definitions, scores), f"{here}/{len(definitions)}", device)
+
+
+def compared_rooms(definitions: Definitions, compared: Mapping[str, Compared]) -> list[Compared]:
+    """Those of a track's rooms that were compared."""
+    return [compared[room] for rooms in definitions.values() for room in rooms if room in compared]
 
 
 def _score_row(evidence: Evidence, room: str) -> tuple[Value, ...]:
@@ -133,9 +148,10 @@ def _notes(evidence: Evidence, room: str) -> list[str]:
 def _track_table(evidence: Evidence) -> Table:
     """One row a track and device on which any of its definitions was compared."""
     rows: list[tuple[Value, ...]] = []
-    for track, names in rooms_of_tracks(evidence.workspace.rooms).items():
-        devices = {evidence.compared[n].record.device for n in names if n in evidence.compared}
-        rows += [track_row(track, names, evidence.compared, device) for device in sorted(devices)]
-        if not devices:
-            rows.append((track, None, f"0/{len(names)}", NOT_COMPARED))
+    for track, definitions in definitions_of_tracks(evidence.workspace.rooms).items():
+        here = compared_rooms(definitions, evidence.compared)
+        for device in sorted({one.record.device for one in here}):
+            rows.append(track_row(track, definitions, evidence.compared, device))
+        if not here:
+            rows.append((track, None, f"0/{len(definitions)}", NOT_COMPARED))
     return Table("tracks", "S_track of every track and device.", TRACK_COLUMNS, tuple(rows))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from harness.config import Room
 from harness.records import HASH_CHARACTERS, RunRecord, WorkloadRow, summarise
 from harness.report.document import (
     STALE,
@@ -23,6 +24,7 @@ from harness.report.document import (
 from harness.report.tables import to_markdown
 
 NOT_MEASURED = "not measured"
+_COMPILERS = ("torch", "triton")  # of the libraries that a record names: what latency depends on
 _SUMMARY_COLUMNS = (
     Column("room"),
     Column("passed"),
@@ -89,6 +91,19 @@ def workloads_table(record: RunRecord, name: str = "workloads") -> Table:
     return Table(name, caption, _WORKLOAD_COLUMNS, rows)
 
 
+def front_rooms(rooms: Mapping[str, Room], records: Sequence[RunRecord]) -> list[str]:
+    """Rooms of the front page, in order: the measured ones, and of a definition without any its
+    first room. A room that was only just started has no row beside one that was measured."""
+    measured = {record.room for record in records}
+    answered = {room.definition for name, room in rooms.items() if name in measured}
+    shown = []
+    for name, room in rooms.items():
+        if name in measured or room.definition not in answered:
+            shown.append(name)
+            answered.add(room.definition)
+    return shown
+
+
 def render_summary(
     rooms: Sequence[str], records: Sequence[RunRecord], packed: Mapping[str, str | None]
 ) -> str:
@@ -132,9 +147,13 @@ def describe(record: RunRecord) -> str:
         if clocks.get("throttled")
         else ""
     )
+    versions = "".join(
+        f"{name} {record.libraries[name]}, " for name in _COMPILERS if name in record.libraries
+    )
     return (
-        f"{record.room}, {record.device}: {protocol.warmup} + {protocol.iterations} calls, "
-        f"{protocol.trials} trials, seed {record.seed}, workload data {dataset.name} "
+        f"{record.room}, {record.device}: {versions}"
+        f"{protocol.warmup} + {protocol.iterations} calls, {protocol.trials} trials, "
+        f"seed {record.seed}, workload data {dataset.name} "
         f"`{dataset.sha256[:HASH_CHARACTERS]}`, judge `{record.judge_sha256[:HASH_CHARACTERS]}`, "
         f"commit `{record.commit[:HASH_CHARACTERS]}`, {record.measured_at}{throttled}"
     )

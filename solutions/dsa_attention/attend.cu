@@ -40,7 +40,7 @@
 #include "plan.cuh"
 #include "products.cuh"
 
-namespace sparse_mla {
+namespace {
 
 template <typename Shared>
 __device__ __forceinline__ void init_barriers(Shared& shared) {
@@ -85,16 +85,17 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   const int rank = CLUSTER == 1 ? 0 : cluster_rank();
   const int64_t token = blockIdx.x / CLUSTER;
   const bool computes = threadIdx.x < COMPUTING;
+  Work work;
   if (computes) {
     const Slots slots = load_slots(args, token);
     request_query(shared, args, token);
-    rank_entries<CLUSTER>(shared, args.num_rows, slots, rank);
+    work = rank_entries<CLUSTER>(shared, args.num_rows, slots, rank);
   } else if (threadIdx.x == COMPUTING) {
     init_barriers(shared);
   }
   if (CLUSTER > 1) arrive_cluster();  // my barriers are there
   __syncthreads();
-  const Work work = divide_work<CLUSTER>(shared, rank);
+  if (!computes) work = divide_work<CLUSTER>(shared, rank);
   const bool works = work.total > 0 && (work.merges() || rank == 0);
   if (!computes) {
     if (works) help<CLUSTER>(shared, args, token, rank, work);
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     sync_first<COMPUTING>();
     weigh(shared, args.scale, count, softmax);
     sync_first<COMPUTING>();
-    accumulate(shared, rows, count, acc);
+    accumulate(shared, rows, count, tile == 0, acc);
     if (tile == tiles - 1) store_stats(shared, softmax);
     sync_first<COMPUTING>();
     if (is_reused && tile == in_the_way) arrive_cluster();
@@ -161,18 +162,17 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   }
 }
 
+// What the kernel may use is set in front of each launch: it is kept by the device, and said once a
+// process it would be missing on a second one.
 template <int CLUSTER>
 void launch(const Args& args, int num_tokens, cudaStream_t stream) {
   constexpr int BYTES = sizeof(SharedMemory<CLUSTER>);
-  static const cudaError_t ready = [] {
-    const cudaError_t error = cudaFuncSetAttribute(
-        attend_kernel<CLUSTER>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    if (error != cudaSuccess || CLUSTER <= 8) return error;
-    return cudaFuncSetAttribute(attend_kernel<CLUSTER>,
-                                cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  }();
-  TVM_FFI_ICHECK(ready == cudaSuccess)
-      << "attend with clusters of " << CLUSTER << ": " << cudaGetErrorString(ready);
+  cudaError_t error = cudaFuncSetAttribute(
+      attend_kernel<CLUSTER>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+  if (error == cudaSuccess && CLUSTER > 8) {
+    error = cudaFuncSetAttribute(attend_kernel<CLUSTER>,
+                                 cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(num_tokens * CLUSTER);
   config.blockDim = dim3(THREADS);
@@ -183,7 +183,9 @@ void launch(const Args& args, int num_tokens, cudaStream_t stream) {
   attribute.val.clusterDim = {CLUSTER, 1, 1};
   config.attrs = &attribute;
   config.numAttrs = CLUSTER > 1;
-  const cudaError_t error = cudaLaunchKernelEx(&config, attend_kernel<CLUSTER>, args);
+  if (error == cudaSuccess) {
+    error = cudaLaunchKernelEx(&config, attend_kernel<CLUSTER>, args);
+  }
   TVM_FFI_ICHECK(error == cudaSuccess)
       << "attend with clusters of " << CLUSTER << ": " << cudaGetErrorString(error);
 }
@@ -218,6 +220,6 @@ void attend(tvm::ffi::TensorView q_nope, tvm::ffi::TensorView q_pe, tvm::ffi::Te
   }
 }
 
-}  // namespace sparse_mla
+}  // namespace
 
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(attend, sparse_mla::attend)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(attend, attend)

@@ -6,7 +6,7 @@
 #include "async_copy.cuh"
 #include "plan.cuh"
 
-namespace sparse_mla {
+namespace {
 
 __device__ __forceinline__ Slots load_slots(const Args& args, int64_t token) {
   const int4* mine = reinterpret_cast<const int4*>(args.indices + token * SLOTS) + 2 * threadIdx.x;
@@ -46,7 +46,7 @@ __device__ __forceinline__ Work divide_work(const Shared& shared, int rank) {
 
 // Ranks the valid entries of a row, in any order, and keeps those of my run in shared.rows.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void rank_entries(Shared& shared, int num_rows, const Slots& slots,
+__device__ __forceinline__ Work rank_entries(Shared& shared, int num_rows, const Slots& slots,
                                              int rank) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int places[SLOTS_A_THREAD], found = 0;
@@ -68,6 +68,7 @@ __device__ __forceinline__ void rank_entries(Shared& shared, int num_rows, const
     const int place = places[i] + first;
     if (places[i] < SLOTS && place >= 0 && place < work.run) shared.rows[place] = slots.at[i];
   }
+  return work;
 }
 
 // Requests the rows of a tile, and zeros up to the 16 of an mma: weights of 0 times whatever lies
@@ -106,4 +107,4 @@ __device__ __forceinline__ void request_tile(Shared& shared, const Args& args, i
   }
 }
 
-}  // namespace sparse_mla
+}  // namespace

@@ -10,7 +10,7 @@
 #include "fast_math.cuh"
 #include "plan.cuh"
 
-namespace sparse_mla {
+namespace {
 
 // Calls use(head, column, two values) for everything that this thread holds of acc.
 template <typename Use>
@@ -137,4 +137,4 @@ __device__ __forceinline__ void write_empty(const Args& args, int64_t token) {
   if (threadIdx.x < HEADS) args.lse[token * HEADS + threadIdx.x] = -INFINITY;
 }
 
-}  // namespace sparse_mla
+}  // namespace

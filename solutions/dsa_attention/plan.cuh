@@ -1,11 +1,14 @@
 // Sizes, arguments, shared memory and the division of work of attend.cu.
+//
+// Everything of attend.cu is in an unnamed namespace: two builds that are loaded into one process
+// would share the statics of a named one.
 #pragma once
 
 #include <cuda_bf16.h>
 
 #include <cstdint>
 
-namespace sparse_mla {
+namespace {
 
 constexpr int HEADS = 16, CKV = 512, KPE = 64, SLOTS = 2048;
 constexpr int WARPS = 8, COMPUTING = 32 * WARPS;  // who computes
@@ -82,4 +85,4 @@ struct Slots {
   int at[SLOTS_A_THREAD];
 };
 
-}  // namespace sparse_mla
+}  // namespace

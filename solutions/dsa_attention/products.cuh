@@ -10,7 +10,7 @@
 #include "plan.cuh"
 #include "tensor_core.cuh"
 
-namespace sparse_mla {
+namespace {
 
 // My warp's 72 columns of the queries, as first operands.
 struct Query {
@@ -105,7 +105,7 @@ __device__ __forceinline__ void weigh(Shared& shared, float scale, int count, So
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const auto* from = &shared.logits[2 * warp + i][part * TILE + row];
-      const float2 some = *reinterpret_cast<const float2*>(from);
+      const float2 some = row < count ? *reinterpret_cast<const float2*>(from) : float2{};
       logits[i].x += some.x, logits[i].y += some.y;
     }
   }
@@ -143,13 +143,15 @@ __device__ __forceinline__ void store_stats(Shared& shared, Softmax softmax) {
 // acc [16, my warp's 64 columns] = fade acc + weights ckv.
 template <typename Shared>
 __device__ __forceinline__ void accumulate(Shared& shared, const uint8_t* tile, int count,
-                                           float (&acc)[8][4]) {
+                                           bool is_first, float (&acc)[8][4]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const float fade_low = shared.fade[lane / 4], fade_high = shared.fade[lane / 4 + 8];
+  if (!is_first) {
+    const float fade_low = shared.fade[lane / 4], fade_high = shared.fade[lane / 4 + 8];
 #pragma unroll
-  for (int group = 0; group < 8; ++group) {
-    acc[group][0] *= fade_low, acc[group][1] *= fade_low;
-    acc[group][2] *= fade_high, acc[group][3] *= fade_high;
+    for (int group = 0; group < 8; ++group) {
+      acc[group][0] *= fade_low, acc[group][1] *= fade_low;
+      acc[group][2] *= fade_high, acc[group][3] *= fade_high;
+    }
   }
   const uint32_t weights =
       shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16;
@@ -171,4 +173,4 @@ __device__ __forceinline__ void accumulate(Shared& shared, const uint8_t* tile, 
   }
 }
 
-}  // namespace sparse_mla
+}  // namespace

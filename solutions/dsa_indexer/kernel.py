@@ -27,6 +27,9 @@ stalls. About six probes find the threshold of normal scores, 79 that of any 819
 Numerics: codes are widened to fp16, which is exact, and multiplied with fp32 accumulators: the fp8
 instructions of Hopper drop low bits of the sum. The selection is exact for the scores computed; NaN
 ranks above +inf, as in torch.topk. See docs/kernels/dsa_indexer.md.
+
+The portable route is below. The native route, index.cu, is taken where it can be built, for the
+shapes where it is faster.
 """
 
 import math
@@ -37,8 +40,14 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
+from .native_build import can_build
 from .prepared_launch import prepare
 from .target import has_programmatic_launch, is_interpreted
+
+try:
+    from .native import run_native
+except ModuleNotFoundError:  # packed with --route portable
+    run_native = None
 
 NUM_HEADS = 64
 HEAD_DIM = 128
@@ -439,7 +448,7 @@ def select_kernel(
 #   64    4096 keys: the fixed cost of a probe (barriers) is that of 8 warps
 #   128   8192 keys
 #   more  passes over memory, 32 KiB in flight
-SELECTIONS = (
+PORTABLE_LAUNCHES = (
     (TOPK // PAGE_SIZE, {"EACH": 0, "FITS": True, "num_warps": 16}),
     (64, {"EACH": 16, "FITS": True, "num_warps": 8}),
     (128, {"EACH": 16, "FITS": True, "num_warps": 16}),
@@ -454,16 +463,45 @@ INTERPRETER_WORKERS = 2
 INTERPRETER_SPAN = 8
 
 
-def choose(batch_size, max_num_pages, *, interpreted=False):
-    """Workers of a group of ROWS sequences (0: score_kernel is not needed) and the launch of
-    select_kernel."""
-    select = next(launch for limit, launch in SELECTIONS if max_num_pages <= limit)
+# (most pages of a sequence, most sequences, clusters of 16 CTAs that share out the long ones). One
+# H200, docs/log.md, "dsa_indexer through wgmma, second version".
+#   32 pages        0: a plain grid lists all tokens in 1.12 to 1.21 µs (Triton 1.26)
+#   128 pages, 31   4: official batches hold one long sequence and take 3.69 µs in the mean, with
+#                   one cluster 3.63; four long ones take 8.8 (portable 19.1), eight 16.1 (22.0)
+#   the rest        portable: sixteen long ones 26.3 µs natively and 21.1 there, 31 36.9 and 19.3
+NATIVE_CLUSTERS = ((TOPK // PAGE_SIZE, math.inf, 0), (128, 31, 4))
+NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
+
+
+def choose(
+    batch_size,
+    max_num_pages,
+    *,
+    capability=None,
+    can_build=False,
+    is_aligned=True,
+    interpreted=False,
+):
+    """Route, "native" or "portable", and its launch. The host knows shapes, not lengths.
+
+    capability: compute capability of the tensors' device, None without one.
+    can_build: whether the native route is there and this machine can compile it.
+    is_aligned: whether all tensors begin on 16-byte boundaries.
+    Native: long_clusters, 0 where no sequence can be long. Portable: workers of a group of ROWS
+    sequences (0: score_kernel is not needed) and the launch of select_kernel.
+    """
+    if can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted:
+        for most_pages, most_sequences, clusters in NATIVE_CLUSTERS:
+            if max_num_pages <= most_pages and batch_size <= most_sequences:
+                return "native", {"long_clusters": min(clusters, batch_size)}
+    select = next(launch for limit, launch in PORTABLE_LAUNCHES if max_num_pages <= limit)
     if max_num_pages * PAGE_SIZE <= TOPK:
-        return 0, select
+        return "portable", {"workers": 0, "select": select}
     most = INTERPRETER_WORKERS if interpreted else RESIDENT_WORKERS
     groups = -(-batch_size // ROWS)
     pages = min(batch_size, ROWS) * max_num_pages
-    return min(pages, max(most // groups, min(most, LEAST_WORKERS))), select
+    workers = min(pages, max(most // groups, min(most, LEAST_WORKERS)))
+    return "portable", {"workers": workers, "select": select}
 
 
 def require_fp8(tensor):
@@ -517,9 +555,24 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
     if batch_size == 0:
         return
     require_fp8(q_index_fp8)
-    interpreted = is_interpreted(score_kernel)
-    workers, select = choose(batch_size, max_num_pages, interpreted=interpreted)
-    threads = 32 * select["num_warps"]
+    tensors = (q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_indices)
+    route, options = choose(
+        batch_size,
+        max_num_pages,
+        capability=torch.cuda.get_device_capability(seq_lens.device) if seq_lens.is_cuda else None,
+        can_build=run_native is not None and can_build(),
+        is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
+        interpreted=is_interpreted(score_kernel),
+    )
+    (run_native if route == "native" else _run_portable)(*tensors, **options)
+
+
+def _run_portable(
+    q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_indices, *, workers, select
+):
+    batch_size, max_num_pages = block_table.shape
+    interpreted, threads = is_interpreted(score_kernel), 32 * select["num_warps"]
+    scales, num_pages = k_index_cache_fp8.view(torch.float32), k_index_cache_fp8.shape[0]
     sizes = {"PAGE": PAGE_SIZE, "K": TOPK}
     sizes["PDL"] = workers > 0 and has_programmatic_launch(q_index_fp8, score_kernel)
     keys = candidates = None
@@ -529,29 +582,13 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
             keys = seq_lens.new_empty((batch_size, max_num_pages * PAGE_SIZE))
             if not select["FITS"]:
                 candidates = seq_lens.new_empty((batch_size, 2, select["EACH"] * threads))
-            score = prepare(
-                score_kernel,
-                (-(-batch_size // ROWS) * workers,),
-                q_index_fp8,
-                k_index_cache_fp8,
-                k_index_cache_fp8.view(torch.float32),
-                weights,
-                seq_lens,
-                block_table,
-                keys,
-                batch_size,
-                max_num_pages,
-                k_index_cache_fp8.shape[0],
-                workers,
-                H=NUM_HEADS,
-                D=HEAD_DIM,
-                ROWS=ROWS,
-                SPAN=INTERPRETER_SPAN if interpreted else 1,
-                OPERAND=tl.float32 if interpreted else tl.float16,
-                num_warps=4,
-                **sizes,
-            )
-            launches.append(score)
+            grid = (-(-batch_size // ROWS) * workers,)
+            arguments = (q_index_fp8, k_index_cache_fp8, scales, weights, seq_lens, block_table)
+            arguments += (keys, batch_size, max_num_pages, num_pages, workers)
+            options = {"H": NUM_HEADS, "D": HEAD_DIM, "ROWS": ROWS, "num_warps": 4, **sizes}
+            options["SPAN"] = INTERPRETER_SPAN if interpreted else 1
+            options["OPERAND"] = tl.float32 if interpreted else tl.float16
+            launches.append(prepare(score_kernel, grid, *arguments, **options))
         arguments = (seq_lens, block_table, keys, candidates, topk_indices, max_num_pages)
         options = {"THREADS": threads, **select, **sizes}
         if sizes["PDL"]:

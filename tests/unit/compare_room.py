@@ -140,11 +140,11 @@ class CompareRoom:
             "sides.installed_version": self.installed_version,
             "engine.dataset.ensure_blobs": lambda *_: None,
             "engine.read_data": lambda *_: {},
-            "engine.require_idle": lambda facts: None,
             "engine.require_timer": lambda name: None,
             "engine.other_users": lambda facts: self.others,
         }.items():
             monkeypatch.setattr(f"harness.compare.{name}", stand_in)
+        monkeypatch.setattr("harness.evaluate.alone.require_idle", lambda facts: None)
 
     def packed(self, label: str, content: str) -> Packed:
         name = f"{ROOM}-{label}{content * 8}"

@@ -72,7 +72,7 @@ def workspace(tmp_path, monkeypatch):
     packed = Packed(f"{ROOM}-x", SHA, "{}", workspace.root / "solution.json")
     monkeypatch.setattr(engine, "pack", lambda *_: packed)
     monkeypatch.setattr(engine.dataset, "ensure_blobs", lambda *_: None)
-    monkeypatch.setattr(engine, "require_idle", lambda *_: None)
+    monkeypatch.setattr("harness.evaluate.alone.require_idle", lambda *_: None)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("FIB_CACHE_PATH", str(tmp_path / "cache"))
     return workspace

@@ -187,8 +187,8 @@ def test_a_host_with_other_data_is_refused_before_it_judges(tmp_path, monkeypatc
 def test_a_worker_holds_its_gpu_until_it_is_closed(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
-    monkeypatch.setattr("harness.cluster.worker.require_idle", lambda _: None)
-    monkeypatch.setattr("harness.cluster.worker.LOCK_WAIT_S", 0.0)
+    monkeypatch.setattr("harness.evaluate.alone.require_idle", lambda _: None)
+    monkeypatch.setattr("harness.evaluate.alone.LOCK_WAIT_S", 0.0)
     first = Worker(True)
     assert first.open().facts.uuid == "GPU-1"
     with pytest.raises(DeviceBusy, match="GPU-1"):
@@ -209,7 +209,7 @@ def test_what_a_lost_worker_left_on_the_gpu_is_waited_for(tmp_path, monkeypatch)
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
-    monkeypatch.setattr("harness.cluster.worker.require_idle", require_idle)
+    monkeypatch.setattr("harness.evaluate.alone.require_idle", require_idle)
     worker = Worker(True)
     worker.open()
     worker.close()

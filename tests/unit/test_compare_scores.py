@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from harness.compare.published import PUBLISHED, Published, read_published
 from harness.compare.regimes import regimes
 from harness.compare.scores import (
+    definitions_of_tracks,
     geometric_mean,
     ratio_of_means,
-    rooms_of_tracks,
     track_score,
 )
 from harness.config import load_workspace
 from harness.errors import DatasetError, UsageError
 from harness.records import official_uuids
+from tests.official_rooms import official_workspace
 
 AVERAGES = [ratio_of_means, geometric_mean]
 
@@ -74,7 +75,7 @@ def test_averages_lie_between_the_extreme_ratios(pairs):
         assert min(ratios) * (1 - 1e-9) <= found <= max(ratios) * (1 + 1e-9)
 
 
-GDN = ("gdn_decode", "gdn_prefill")
+GDN = {"decode_d128": ("gdn_decode",), "prefill_d128": ("gdn_prefill",)}
 
 
 def test_a_definition_that_was_not_compared_halves_a_track_of_two():
@@ -90,20 +91,38 @@ def test_a_failed_definition_counts_as_zero():
 def test_a_baseline_that_cannot_run_leaves_the_track_undefined():
     assert track_score(GDN, {"gdn_decode": 3.0, "gdn_prefill": None}) is None
     assert track_score(GDN, {"gdn_prefill": None}) is None
-    assert track_score(GDN[:1], {"gdn_decode": 3.0, "gdn_prefill": None}) == 3.0
+    alone = {"decode_d128": ("gdn_decode",)}
+    assert track_score(alone, {"gdn_decode": 3.0, "gdn_prefill": None}) == 3.0
+
+
+def test_of_two_rooms_with_one_definition_the_better_counts_once():
+    track = {**GDN, "decode_d128": ("gdn_decode", "my_decode")}
+    assert track_score(track, {"gdn_decode": 3.0, "my_decode": 4.0, "gdn_prefill": 6.0}) == 5.0
+    assert track_score(track, {"gdn_decode": 3.0, "my_decode": 0.0, "gdn_prefill": 6.0}) == 4.5
+    assert track_score(track, {"gdn_decode": 3.0, "gdn_prefill": 6.0}) == 4.5
+    assert track_score(track, {"gdn_decode": 3.0, "my_decode": None, "gdn_prefill": 6.0}) == 4.5
+    assert track_score(track, {"my_decode": None, "gdn_prefill": 6.0}) is None
 
 
 def test_a_track_without_definitions_has_no_score():
     with pytest.raises(UsageError, match="at least one definition"):
-        track_score((), {"gdn_decode": 3.0})
+        track_score({}, {"gdn_decode": 3.0})
 
 
 def test_the_tracks_hold_what_config_toml_lists():
-    assert rooms_of_tracks(load_workspace().rooms) == {
-        "fused_moe": ("moe",),
-        "sparse_attention": ("dsa_indexer", "dsa_attention"),
-        "gated_delta_net": GDN,
+    official = dict(official_workspace().rooms)
+    found = definitions_of_tracks(official)
+    assert {track: list(rooms.values()) for track, rooms in found.items()} == {
+        "fused_moe": [("moe",)],
+        "sparse_attention": [("dsa_indexer",), ("dsa_attention",)],
+        "gated_delta_net": [("gdn_decode",), ("gdn_prefill",)],
     }
+    second = replace(official["gdn_decode"], name="my_decode")
+    found = definitions_of_tracks({**official, "my_decode": second})
+    assert list(found["gated_delta_net"].values()) == [
+        ("gdn_decode", "my_decode"),
+        ("gdn_prefill",),
+    ]
 
 
 # --- regimes ---------------------------------------------------------------------------------

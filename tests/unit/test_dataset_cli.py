@@ -9,9 +9,9 @@ import pytest
 from harness import dataset
 from harness.cli import dataset as commands
 from harness.cli import main
-from harness.config import load_workspace
 from harness.dataset import read_workloads
 from harness.errors import ExitCode
+from tests.official_rooms import official_workspace
 from tests.small_checkout import SMALL, small_checkout
 
 BLOBS = sum(len(positions) for positions in SMALL.values())
@@ -162,7 +162,7 @@ def test_export_reports_and_refuses_a_folder_in_use(small, capsys, monkeypatch, 
     export = dataset.export
 
     def pack_from_the_checkout(workspace, source, directory, spec, progress):
-        return export(load_workspace(), source, directory, spec, progress)
+        return export(official_workspace(), source, directory, spec, progress)
 
     monkeypatch.setattr(dataset, "export", pack_from_the_checkout)
     uuids = [row.uuid for row in dataset.read_workloads(small.root, small.room("gdn_decode"))]

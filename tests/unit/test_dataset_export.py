@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import types
+from dataclasses import replace
 
 import pytest
 
 from harness import dataset
-from harness.config import load_workspace
 from harness.dataset import layout
 from harness.errors import DatasetError, PackingError, UsageError
-from tests.small_checkout import SMALL, lines_of, small_checkout
+from tests.official_rooms import official_workspace
+from tests.small_checkout import SMALL, add_room, lines_of, small_checkout
 
 ROOMS = len(SMALL)
 WORKLOADS = sum(len(positions) for positions in SMALL.values())
@@ -55,6 +56,29 @@ def test_export_is_canonical_and_complete(small, tmp_path):
     assert names(tmp_path) == sorted(
         [*(f"out/{name}" for name in expected), *(f"checkout/{n}" for n in names(small.root))]
     )
+
+
+def test_rooms_of_one_definition_export_it_once_and_each_its_solution(small, tmp_path):
+    two = add_room(small.root, "my_decode", "gdn_decode")
+    report = dataset.export(two, two.root, tmp_path / "out")
+    assert (report.definitions, report.workloads, report.blobs) == (ROOMS, WORKLOADS, WORKLOADS)
+    assert report.solutions == ROOMS + 1
+    place = f"gdn/{two.room('gdn_decode').definition}"
+    folder = tmp_path / "out" / "solutions" / two.author / place
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "gdn_decode-0123abcd.json",
+        "my_decode-0123abcd.json",
+    ]
+
+
+def test_rooms_of_one_definition_export_what_any_of_them_was_asked_for(small, tmp_path):
+    first = replace(small.room("gdn_decode"), smoke=("901e5104",))
+    second = replace(first, name="my_decode", smoke=("a5714b69",))
+    two = replace(small, rooms={room.name: room for room in (first, second)})
+    report = dataset.export(two, two.root, tmp_path / "out", "smoke")
+    assert (report.definitions, report.workloads, report.solutions) == (1, 2, 2)
+    rows = dataset.read_workloads(tmp_path / "out", first)
+    assert [row.uuid[:8] for row in rows] == ["901e5104", "a5714b69"]
 
 
 def test_an_export_is_the_same_content_and_not_a_checkout(small, tmp_path):
@@ -164,7 +188,7 @@ def test_a_real_room_travels_with_its_hash(tmp_path):
 
     from harness.packing import pack
 
-    workspace = load_workspace()
+    workspace = official_workspace()
     small = small_checkout(tmp_path / "checkout")
     room = workspace.room("gdn_decode")
     uuids = [row.uuid for row in dataset.read_workloads(small.root, room)]

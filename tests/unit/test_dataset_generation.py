@@ -14,7 +14,7 @@ from harness.dataset import generation
 from harness.dataset.blobs import FaultKind
 from harness.dataset.manifest import read_manifest
 from harness.errors import DatasetError, InfrastructureFailure
-from tests.small_checkout import SMALL, small_checkout, workload_file
+from tests.small_checkout import SMALL, add_room, small_checkout, workload_file
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 BLOBS = sum(len(positions) for positions in SMALL.values())
@@ -48,6 +48,19 @@ def verify(workspace):
 
 def files(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_rooms_of_one_definition_share_its_blobs(small, tmp_path):
+    two = add_room(small.root, "my_decode", "gdn_decode")
+    assert len(two.rooms) == len(small.rooms) + 1
+    manifest = read_manifest(small.root)
+    assert dataset.make(two.root, two.rooms, jobs=1).made == BLOBS
+    report = dataset.make(two.root, two.rooms, jobs=1, update_manifest=True)
+    assert (report.made, read_manifest(two.root)) == (BLOBS, manifest)
+    found = verify(two)
+    assert (found.faults, found.checked, found.hashed) == ((), BLOBS, BLOBS)
+    first_blob(two, "my_decode").unlink()
+    assert [fault.path for fault in verify(two).faults] == [first_blob(two, "gdn_decode")]
 
 
 def test_make_makes_everything_once(small):

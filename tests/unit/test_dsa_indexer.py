@@ -344,3 +344,38 @@ def test_short_tables_compile_as_one_launch(capability):
 def test_long_tables_compile_as_two_launches(max_num_pages, num_warps, capability):
     launches = compile_launches(max_num_pages, capability)
     assert launches == [("score_kernel", 4), ("select_kernel", num_warps)]
+
+
+CHOICES = [
+    ((1, 0, (9, 0), True), ("native", 0)),
+    ((8, 32, (9, 0), True), ("native", 0)),
+    ((5000, 32, (9, 0), True), ("native", 0)),
+    ((1, 33, (9, 0), True), ("native", 1)),
+    ((4, 91, (9, 0), True), ("native", 4)),
+    ((31, 128, (9, 0), True), ("native", 4)),
+    ((32, 33, (9, 0), True), ("portable", 512)),
+    ((4, 129, (9, 0), True), ("portable", 512)),
+    ((4, 32, (9, 0), False), ("portable", 0)),
+    ((1, 91, (9, 0), False), ("portable", 91)),
+    ((1, 91, (8, 9), True), ("portable", 91)),
+    ((1, 91, (10, 0), True), ("portable", 91)),
+    ((1, 91, None, True), ("portable", 91)),
+    ((330, 91, (9, 0), True), ("portable", 46)),
+]
+
+
+@pytest.mark.parametrize(("axes", "wanted"), CHOICES, ids=str)
+def test_chooses_route_and_launch(axes, wanted):
+    batch_size, max_num_pages, capability, can_build = axes
+    choose = sys.modules[build(ROOM)._callable.__module__].choose
+    route, options = choose(batch_size, max_num_pages, capability=capability, can_build=can_build)
+    size = options["long_clusters"] if route == "native" else options["workers"]
+    assert (route, size) == wanted
+
+
+@pytest.mark.parametrize("unfit", [{"is_aligned": False}, {"interpreted": True}], ids=str)
+@pytest.mark.parametrize("max_num_pages", [32, 91])
+def test_the_portable_route_takes_what_the_native_one_cannot(max_num_pages, unfit):
+    choose = sys.modules[build(ROOM)._callable.__module__].choose
+    route, _ = choose(4, max_num_pages, capability=(9, 0), can_build=True, **unfit)
+    assert route == "portable"

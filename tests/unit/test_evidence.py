@@ -19,12 +19,14 @@ from harness.records import (
 from harness.report import (
     NOT_MEASURED,
     README_BLOCK,
+    front_rooms,
     read_block,
     render_summary,
     replace_block,
     without_staleness,
 )
 from harness.roofline import CEILINGS
+from tests.official_rooms import OFFICIAL_ROOMS
 from tests.sample_records import record
 
 WORKSPACE = load_workspace()
@@ -49,18 +51,29 @@ def _identify(one):
 
 def test_readme_shows_what_results_hold():
     """Labels of staleness aside: work in progress changes those and no number."""
-    expected = without_staleness(render_summary(list(WORKSPACE.rooms), LATEST, {}))
+    shown_rooms = front_rooms(WORKSPACE.rooms, LATEST)
+    expected = without_staleness(render_summary(shown_rooms, LATEST, {}))
     shown = without_staleness(read_block(_readme(), README_BLOCK))
     assert shown == expected, "run `python -m harness report --readme`"
 
 
-def test_readme_has_a_row_for_every_room():
+def test_readme_has_a_row_for_every_definition_and_every_measured_room():
     block = read_block(_readme(), README_BLOCK)
     measured = {one.room for one in LATEST}
-    for room in WORKSPACE.rooms:
+    for room in measured.union(OFFICIAL_ROOMS):
         lines = [line for line in block.splitlines() if line.startswith(f"| {room} |")]
         assert lines, room
         assert all((NOT_MEASURED in line) == (room not in measured) for line in lines)
+
+
+def test_a_second_room_has_no_row_before_it_is_measured():
+    rooms = {name: WORKSPACE.rooms[name] for name in ("moe", "gdn_decode")}
+    rooms["my_decode"] = replace(rooms["gdn_decode"], name="my_decode")
+    mine = record(room="my_decode", definition=rooms["gdn_decode"].definition)
+    assert front_rooms(rooms, []) == ["moe", "gdn_decode"]
+    assert front_rooms(rooms, [record()]) == ["moe", "gdn_decode"]
+    assert front_rooms(rooms, [mine]) == ["moe", "my_decode"]
+    assert front_rooms(rooms, [record(), mine]) == ["moe", "gdn_decode", "my_decode"]
 
 
 def test_readme_holds_no_measurement_outside_its_block():
@@ -148,14 +161,14 @@ def _full_sweep(room, root: Path):
 
 
 def test_full_sweeps_of_all_rooms_fill_the_readme(tmp_path):
-    for room in WORKSPACE.rooms:
+    for room in OFFICIAL_ROOMS:
         _full_sweep(room, tmp_path)
     records = all_latest(tmp_path)
     assert sum(one.total for one in records) == 324
     page = replace_block(
         _readme(),
         README_BLOCK,
-        render_summary(list(WORKSPACE.rooms), records, _as_recorded(records)),
+        render_summary(OFFICIAL_ROOMS, records, _as_recorded(records)),
     )
     block = read_block(page, README_BLOCK)
     assert NOT_MEASURED not in block and "stale" not in block
@@ -176,8 +189,8 @@ def test_stale_evidence_is_labelled_in_the_readme(tmp_path):
 
 def test_measuring_page_states_the_official_settings():
     page = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
-    for name, room in WORKSPACE.rooms.items():
-        settings = room.evaluation
+    for name in OFFICIAL_ROOMS:
+        settings = WORKSPACE.rooms[name].evaluation
         share = settings.required_matched_ratio
         cells = (
             name,

@@ -21,6 +21,7 @@ from harness.config import load_workspace
 from harness.evaluators import DsaSparseAttentionEvaluator, DsaTopkIndexerEvaluator, register
 from harness.packing import pack
 from harness.records import STATUSES, UNJUDGED_STATUSES
+from tests.official_rooms import official_workspace
 from tests.sample_records import entry
 from tests.unit import main_contract as contract
 
@@ -127,7 +128,7 @@ def test_the_contract_refuses_traces_that_contradict_themselves():
 
 def test_an_export_lies_where_main_looks(tmp_path):
     uuids = [WORKSPACE.room(room).smoke_cpu[0] for room in ("gdn_decode", "gdn_prefill")]
-    dataset.export(WORKSPACE, ROOT, tmp_path / "set", uuids)
+    dataset.export(official_workspace(), ROOT, tmp_path / "set", uuids)
     assert contract.layout_objections(tmp_path / "set") == []
     assert len(list((tmp_path / "set").rglob("*.json"))) == 4
     (tmp_path / "set" / "solutions" / "stray.json").write_text("{}")

@@ -10,6 +10,7 @@ needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc of a CUD
 BUILDS = [
     ("dsa_attention", "attend.cu", "90a", 168),
     ("dsa_attention", "attend.cu", "100a", 168),
+    ("dsa_indexer", "index.cu", "90a", 128),
 ]
 
 

@@ -15,6 +15,7 @@ from harness.config import load_workspace
 from harness.errors import ConfigError, ExitCode, HarnessError, PackingError, UsageError
 from harness.packing import list_peers, pack_peer
 from harness.packing.official import validate
+from tests.official_rooms import OFFICIAL_ROOMS
 from tests.unit.packing_checkout import Checkout
 
 if sys.version_info >= (3, 11):
@@ -41,7 +42,7 @@ TABLE = '\n[peers.library]\npackage = "some-library"\nversion = "1.2.3"\n'
 
 
 def test_every_official_room_has_what_its_users_would_pick():
-    assert {room: list_peers(WORKSPACE, room) for room in WORKSPACE.rooms} == {
+    assert {room: list_peers(WORKSPACE, room) for room in OFFICIAL_ROOMS} == {
         "moe": ("flashinfer", "deep_gemm", "deep_gemm_mega", "torch_compile"),
         "dsa_indexer": ("flashinfer", "deep_gemm", "torch_compile"),
         "dsa_attention": ("flashinfer", "flash_mla", "torch_compile"),
@@ -87,7 +88,7 @@ def test_a_peer_says_what_it_is_and_what_it_prepares(room, library):
 
 def test_the_peers_that_stand_in_for_the_official_baseline_say_so():
     """Of the libraries that the definitions' fi_api names, this release runs two there."""
-    packed = {room: pack_peer(WORKSPACE, room, "flashinfer") for room in WORKSPACE.rooms}
+    packed = {room: pack_peer(WORKSPACE, room, "flashinfer") for room in OFFICIAL_ROOMS}
     assert {room: peer.stands_in.partition(" ")[0] for room, peer in packed.items()} == {
         "moe": "cutlass_fused_moe",
         "dsa_indexer": "top_k_page_table_transform",

@@ -111,7 +111,7 @@ class ReplayRoom:
         monkeypatch.setattr(planning, "pack", self.pack)
         monkeypatch.setattr(suspicion, "pack", self.pack)
         monkeypatch.setattr(engine.dataset, "ensure_blobs", lambda *_: None)
-        monkeypatch.setattr(engine, "require_idle", lambda facts: None)
+        monkeypatch.setattr("harness.evaluate.alone.require_idle", lambda facts: None)
 
     def pack(self, workspace, room, route=None):
         name = f"{room}-{self.content * 8}"

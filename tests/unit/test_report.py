@@ -51,10 +51,18 @@ def test_a_row_shows_counts_averages_floor_and_origin():
 
 def test_the_notes_say_how_each_row_was_measured():
     text = render_summary(["gdn_decode"], [record()], {"gdn_decode": NOW})
-    for part in ("10 + 50 calls, 3 trials", "seed 0", "generated `dddddddd`", "judge `bbbbbbbb`",
-                 "commit `cccccccc`", "2026-01-31T23:59:59Z"):  # fmt: skip
+    for part in (
+        "nvidia-h200: torch 2.11.0, 10 + 50 calls, 3 trials",
+        "seed 0",
+        "generated `dddddddd`",
+        "judge `bbbbbbbb`",
+        "commit `cccccccc`",
+        "2026-01-31T23:59:59Z",
+    ):
         assert part in text
     assert "throttled" not in text
+    both = record(libraries={"triton": "3.6.0", "numpy": "2.1.0", "torch": "2.11.0"})
+    assert "torch 2.11.0, triton 3.6.0, 10" in render_summary(["gdn_decode"], [both], {})
     slowed = record(clocks={"samples": 6, "throttled": 1})
     assert "1 of 6 clock samples throttled" in render_summary(["gdn_decode"], [slowed], {})
 

@@ -282,6 +282,24 @@ def test_a_report_holds_all_or_nothing(checkout, others, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+def test_a_folder_in_use_is_refused_before_anything_is_read(checkout, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "packed_hashes", None)  # calling it would fail
+    (tmp_path / "thesis.txt").write_text("mine")
+    for folder in (tmp_path, tmp_path / "thesis.txt", tmp_path / "thesis.txt" / "deep" / "er"):
+        with pytest.raises(UsageError, match="name another"):
+            _run("--write", str(folder))
+    assert [path.name for path in tmp_path.iterdir()].count("thesis.txt") == 1
+
+
+def test_a_room_is_no_folder_unless_written_as_one(checkout, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"got the room moe; .*\./moe names a folder"):
+        _run("--write", "moe")
+    assert not (tmp_path / "moe").exists()
+    assert _run("--write", "./moe") == ExitCode.OK
+    assert (tmp_path / "moe" / PAGE).is_file()
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["moe"], ["--check"]])
 def test_tables_load_neither_plots_nor_pages(arguments):
     script = (

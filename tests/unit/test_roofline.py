@@ -5,14 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.config import load_workspace
 from harness.errors import DatasetError, UsageError
 from harness.roofline import (
+    DSA_ATTENTION,
+    DSA_INDEXER,
+    GDN_DECODE,
+    GDN_PREFILL,
+    MOE,
     attention_work,
     count_routing,
     count_work,
     floor_us,
     gdn_work,
     indexer_work,
+    is_counted,
     moe_work,
     read_data,
 )
@@ -21,24 +28,24 @@ H200 = "nvidia-h200"
 
 
 @pytest.mark.parametrize(
-    ("room", "axes", "data", "expected_us"),
+    ("definition", "axes", "data", "expected_us"),
     [
-        ("gdn_decode", {"batch_size": 64}, {}, 16.6),
-        ("moe", {"seq_len": 80}, {"experts_hit": 32, "local_assignments": 80}, 322.0),
-        ("moe", {"seq_len": 1}, {"experts_hit": 2, "local_assignments": 2}, 20.9),
-        ("moe", {"seq_len": 7}, {"experts_hit": 7, "local_assignments": 7}, 71.0),
+        (GDN_DECODE, {"batch_size": 64}, {}, 16.6),
+        (MOE, {"seq_len": 80}, {"experts_hit": 32, "local_assignments": 80}, 322.0),
+        (MOE, {"seq_len": 1}, {"experts_hit": 2, "local_assignments": 2}, 20.9),
+        (MOE, {"seq_len": 7}, {"experts_hit": 7, "local_assignments": 7}, 71.0),
         # 14107 assignments of 88 MFLOP at 1500 TFLOP/s outlast the 32 experts' weights.
-        ("moe", {"seq_len": 14107}, {"experts_hit": 32, "local_assignments": 14107}, 829.0),
+        (MOE, {"seq_len": 14107}, {"experts_hit": 32, "local_assignments": 14107}, 829.0),
     ],
 )
-def test_known_floors(room, axes, data, expected_us):
-    assert floor_us(room, axes, data, H200) == pytest.approx(expected_us, rel=2e-3)
+def test_known_floors(definition, axes, data, expected_us):
+    assert floor_us(definition, axes, data, H200) == pytest.approx(expected_us, rel=2e-3)
 
 
 def test_mean_floor_over_the_decode_workloads():
     counts = {1: 10, 4: 8, 8: 7, 16: 7, 32: 7, 48: 7, 64: 8}
     floors_us = [
-        floor_us("gdn_decode", {"batch_size": batch}, {}, H200)
+        floor_us(GDN_DECODE, {"batch_size": batch}, {}, H200)
         for batch, count in counts.items()
         for _ in range(count)
     ]
@@ -48,7 +55,7 @@ def test_mean_floor_over_the_decode_workloads():
 
 def test_floors_are_unknown_where_nobody_measured():
     for device in ("nvidia-b200", "cpu"):
-        assert floor_us("gdn_decode", {"batch_size": 1}, {}, device) is None
+        assert floor_us(GDN_DECODE, {"batch_size": 1}, {}, device) is None
 
 
 def test_decode_moves_each_state_in_and_out():
@@ -61,17 +68,17 @@ def test_decode_moves_each_state_in_and_out():
 
 def test_a_prefill_is_bound_by_its_bytes():
     axes = {"total_seq_len": 8192, "num_seqs": 57}
-    work = count_work("gdn_prefill", axes, {})
+    work = count_work(GDN_PREFILL, axes, {})
     assert work.bytes_moved / 4.28e12 > work.flops / 790e12
-    assert floor_us("gdn_prefill", axes, {}, H200) == pytest.approx(26.6, rel=1e-2)
+    assert floor_us(GDN_PREFILL, axes, {}, H200) == pytest.approx(26.6, rel=1e-2)
 
 
 def test_the_copy_bandwidth_binds_from_a_third_written_on():
-    reads = floor_us("moe", {"seq_len": 1}, {"experts_hit": 1, "local_assignments": 1}, H200)
+    reads = floor_us(MOE, {"seq_len": 1}, {"experts_hit": 1, "local_assignments": 1}, H200)
     work = moe_work(1, 1, 1)
     assert reads == pytest.approx(0.80 + work.bytes_moved / 4.39e6)
     copies = gdn_work(1, 1)
-    assert floor_us("gdn_decode", {"batch_size": 1}, {}, H200) == pytest.approx(
+    assert floor_us(GDN_DECODE, {"batch_size": 1}, {}, H200) == pytest.approx(
         0.80 + copies.bytes_moved / 4.28e6
     )
 
@@ -107,11 +114,20 @@ def test_attention_gathers_each_distinct_row_once():
     assert attention_work([0]).bytes_written == 16 * 512 * 2 + 16 * 4
 
 
-def test_missing_facts_and_rooms_are_named():
+def test_floors_are_unknown_where_nobody_counted():
+    assert floor_us("softmax_h8", {"batch_size": 1}, {}, H200) is None
+
+
+def test_missing_facts_and_definitions_are_named():
     with pytest.raises(UsageError, match=r"moe.*experts_hit"):
-        floor_us("moe", {"seq_len": 1}, {}, H200)
-    with pytest.raises(UsageError, match=r"dsa_attention.*'attention'"):
-        floor_us("attention", {}, {}, H200)
+        floor_us(MOE, {"seq_len": 1}, {}, H200)
+    with pytest.raises(UsageError, match=r"softmax_h8: expected .*dsa_sparse_attention_h16"):
+        count_work("softmax_h8", {}, {})
+
+
+def test_every_definition_of_the_workspace_is_counted():
+    for room in load_workspace().rooms.values():
+        assert is_counted(room.definition)
 
 
 def _count_in_words(logits, bias, offset):
@@ -169,7 +185,7 @@ def test_facts_are_read_from_the_workloads_files(tmp_path):
         **_file("moe", "routing_logits", "routing_bias"),
         "local_expert_offset": {"type": "scalar", "value": 64},
     }
-    assert read_data("moe", inputs, tmp_path) == _count_in_words(
+    assert read_data(MOE, inputs, tmp_path) == _count_in_words(
         logits, bias.double().numpy(), 64
     )  # fmt: skip
 
@@ -177,21 +193,21 @@ def test_facts_are_read_from_the_workloads_files(tmp_path):
     indices[0, [0, 5]] = 64, 65
     indices[1, 2047] = 64
     _write(tmp_path / "attention", sparse_indices=indices)
-    data = read_data("dsa_attention", _file("attention", "sparse_indices"), tmp_path)
+    data = read_data(DSA_ATTENTION, _file("attention", "sparse_indices"), tmp_path)
     assert data == {"valid_counts": [2, 1], "distinct_rows": 2}
 
     _write(tmp_path / "indexer", seq_lens=np.array([3, 2049], np.int32))
-    data = read_data("dsa_indexer", _file("indexer", "seq_lens"), tmp_path)
+    data = read_data(DSA_INDEXER, _file("indexer", "seq_lens"), tmp_path)
     assert data == {"seq_lens": [3, 2049]}
-    assert read_data("gdn_decode", {}, tmp_path) == {}
+    assert read_data(GDN_DECODE, {}, tmp_path) == {}
 
 
 def test_a_missing_or_damaged_file_is_named(tmp_path):
     with pytest.raises(DatasetError, match=r"absent.*seq_lens.*dataset make"):
-        read_data("dsa_indexer", _file("absent", "seq_lens"), tmp_path)
+        read_data(DSA_INDEXER, _file("absent", "seq_lens"), tmp_path)
     (tmp_path / "torn").write_bytes(b"\x00" * 20)
     with pytest.raises(DatasetError, match="torn"):
-        read_data("dsa_indexer", _file("torn", "seq_lens"), tmp_path)
+        read_data(DSA_INDEXER, _file("torn", "seq_lens"), tmp_path)
     _write(tmp_path / "other", block_table=np.zeros((1, 1), np.int32))
     with pytest.raises(DatasetError, match="seq_lens"):
-        read_data("dsa_indexer", _file("other", "seq_lens"), tmp_path)
+        read_data(DSA_INDEXER, _file("other", "seq_lens"), tmp_path)

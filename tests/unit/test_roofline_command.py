@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -14,26 +15,36 @@ from harness.config import load_workspace
 from harness.errors import ExitCode
 from harness.records import DatasetIdentity, write_run
 from harness.records.files import latest_path
-from harness.roofline import CEILINGS, COPY, LAUNCH, READ, Work, count_work, find_floor
+from harness.roofline import (
+    CEILINGS,
+    COPY,
+    GDN_DECODE,
+    LAUNCH,
+    MOE,
+    READ,
+    Work,
+    count_work,
+    find_floor,
+)
 from tests.markdown_tables import read_tables
 from tests.sample_records import record, row
-from tests.small_checkout import small_checkout
+from tests.small_checkout import SMALL, add_room, small_checkout
 
 H200 = CEILINGS["nvidia-h200"]
 B64, B1 = "u-64", "u-1"
 
 
 @pytest.mark.parametrize(
-    ("room", "axes", "data", "floor_us", "roof"),
+    ("definition", "axes", "data", "floor_us", "roof"),
     [
-        ("gdn_decode", {"batch_size": 64}, {}, 16.6, COPY),
-        ("gdn_decode", {"batch_size": 1}, {}, 1.05, LAUNCH),
-        ("moe", {"seq_len": 80}, {"experts_hit": 32, "local_assignments": 80}, 322.0, READ),
-        ("moe", {"seq_len": 14107}, {"experts_hit": 32, "local_assignments": 14107}, 829.0, "fp8"),
+        (GDN_DECODE, {"batch_size": 64}, {}, 16.6, COPY),
+        (GDN_DECODE, {"batch_size": 1}, {}, 1.05, LAUNCH),
+        (MOE, {"seq_len": 80}, {"experts_hit": 32, "local_assignments": 80}, 322.0, READ),
+        (MOE, {"seq_len": 14107}, {"experts_hit": 32, "local_assignments": 14107}, 829.0, "fp8"),
     ],
 )
-def test_a_floor_knows_what_binds_it(room, axes, data, floor_us, roof):
-    floor = find_floor(count_work(room, axes, data), H200)
+def test_a_floor_knows_what_binds_it(definition, axes, data, floor_us, roof):
+    floor = find_floor(count_work(definition, axes, data), H200)
     assert floor.latency_us == pytest.approx(floor_us, rel=5e-3)
     assert floor.roof == roof
 
@@ -163,10 +174,57 @@ def test_stale_sweeps_are_labelled(checkout, capsys, monkeypatch):
 
 
 def test_missing_blobs_say_what_makes_them_after_the_rooms_that_need_none(checkout, capsys):
-    code, out, err = run(capsys)
+    code, out, err = run(capsys, *SMALL)
     assert code == ExitCode.UNFIT
     assert [one["room"] for one in read_tables(out)[0]] == ["gdn_decode", "gdn_prefill"]
-    assert "moe: " in err and "dsa_indexer: " in err and "python -m harness dataset make" in err
+    assert err.splitlines() == [
+        f"error: {room}: {count} of {count} blobs are missing; "
+        f"run `python -m harness dataset make {room}`"
+        for room, count in (("moe", 2), ("dsa_indexer", 3), ("dsa_attention", 2))
+    ]
+
+
+def test_a_foreign_set_without_blobs_is_fetched_and_not_made(
+    checkout, capsys, monkeypatch, tmp_path
+):
+    for folder in ("definitions", "workloads"):
+        shutil.copytree(checkout.root / folder, tmp_path / "set" / folder)
+    monkeypatch.setenv("FIB_DATASET_PATH", str(tmp_path / "set"))
+    code, _, err = run(capsys, "moe")
+    assert code == ExitCode.UNFIT
+    assert err.endswith(f"run `python -m harness dataset fetch {tmp_path / 'set'}`\n")
+
+
+def test_a_damaged_blob_is_named_and_the_other_rooms_are_shown(checkout, capsys):
+    rows = dataset.read_workloads(checkout.root, checkout.room("moe"))
+    for one in rows:
+        for path in one.blob_paths:
+            (checkout.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (checkout.root / path).write_bytes(b"torn")
+    code, out, err = run(capsys, "moe", "gdn_decode")
+    assert code == ExitCode.UNFIT
+    assert [one["room"] for one in read_tables(out)[0]] == ["gdn_decode"]
+    assert err.startswith("error: moe: ") and rows[0].blob_paths[0] in err
+    assert err.count("\n") == 1
+
+
+def test_a_second_room_of_a_definition_has_the_same_floor(checkout, capsys):
+    add_room(checkout.root, "my_decode", "gdn_decode")
+    code, out, err = run(capsys, "gdn_decode", "my_decode")
+    assert (code, err) == (ExitCode.OK, "")
+    first, second = read_tables(out)[0]
+    assert (first["room"], second["room"]) == ("gdn_decode", "my_decode")
+    assert {**first, "room": "my_decode"} == second
+
+
+def test_a_definition_that_nobody_counted_is_named_beside_the_others(checkout, capsys):
+    path = checkout.root / "config.toml"
+    definition = checkout.room("gdn_prefill").definition
+    path.write_text(path.read_text().replace(definition, "softmax_h8"))
+    code, out, err = run(capsys, "gdn_decode", "gdn_prefill")
+    assert code == ExitCode.UNFIT
+    assert [one["room"] for one in read_tables(out)[0]] == ["gdn_decode"]
+    assert err.startswith("error: gdn_prefill: nobody counted the bytes and flops of softmax_h8")
 
 
 def test_a_device_without_ceilings_is_refused_with_the_known_ones(checkout, capsys):

@@ -22,6 +22,7 @@ from harness.dataset import read_workloads
 from harness.errors import UsageError
 from harness.packing import pack
 from harness.packing.official import validate
+from tests.official_rooms import OFFICIAL_ROOMS
 from tests.small_checkout import small_checkout, workload_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -49,7 +50,7 @@ def files(folder):
 # new
 
 
-@pytest.mark.parametrize("room", list(load_workspace().rooms))
+@pytest.mark.parametrize("room", OFFICIAL_ROOMS)
 def test_a_new_room_packs_and_is_well_formed(checkout, room):
     definition = checkout.room(room).definition
     made = start_room(checkout, room, definition)
@@ -198,7 +199,7 @@ def test_the_command_says_what_to_add(checkout, capsys):
     assert room == replace(checkout.room("dsa_attention"), name="sparse")
 
 
-@pytest.mark.parametrize("room", list(load_workspace().rooms))
+@pytest.mark.parametrize("room", OFFICIAL_ROOMS)
 def test_a_second_room_is_judged_as_the_first_of_its_definition(checkout, room):
     """moe's tolerances and gdn_prefill's number of calls are not the usual ones."""
     first = checkout.room(room)
@@ -228,6 +229,8 @@ def test_without_workloads_the_command_says_which_file_comes_first(checkout, cap
 
 
 # clean
+
+EVERYTHING = ("--traces", "--shared")
 
 
 @pytest.fixture
@@ -260,7 +263,7 @@ def littered(checkout, tmp_path):
 def test_clean_removes_ours_alone(littered, checkout, capsys):
     ours, others = littered
     kept = [path for path in files(checkout.root) if not path.startswith(("traces", "solutions/m"))]
-    assert main(["clean"]) == 0
+    assert main(["clean", *EVERYTHING]) == 0
     assert not any(path.exists() for path in ours)
     assert all(path.exists() for path in others)
     assert files(checkout.root) == kept
@@ -270,7 +273,7 @@ def test_clean_removes_ours_alone(littered, checkout, capsys):
 
 def test_a_dry_run_lists_and_removes_nothing(littered, capsys):
     ours, others = littered
-    assert main(["clean", "--dry-run"]) == 0
+    assert main(["clean", *EVERYTHING, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert all(path.exists() for path in ours + others)
     lines = [line.split() for line in out.splitlines()]
@@ -284,10 +287,21 @@ def test_a_dry_run_lists_and_removes_nothing(littered, capsys):
     assert "to free" in out
 
 
-def test_traces_can_be_kept(littered):
-    assert main(["clean", "--keep-traces"]) == 0
-    assert [path.exists() for path in littered[0]].count(True) == 1
-    assert littered[0][2].exists()
+@pytest.mark.parametrize(
+    ("options", "gone", "left"),
+    [
+        ([], 2, ["traces  (--traces)", "(--shared)", "(--shared)"]),
+        (["--traces"], 3, ["(--shared)", "(--shared)"]),
+        (["--shared"], 6, ["traces  (--traces)"]),
+    ],
+)
+def test_traces_and_shared_caches_go_only_when_named(littered, capsys, options, gone, left):
+    assert main(["clean", *options]) == 0
+    assert [path.exists() for path in littered[0]].count(False) == gone
+    assert not littered[0][0].exists()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left")]
+    assert len(lines) == len(left)
+    assert all(line.endswith(end) for line, end in zip(lines, left, strict=True))
 
 
 @pytest.mark.parametrize("lock", ["build_locks/aaaaaa0000.lock", "triton/{build}/lock"])
@@ -299,13 +313,13 @@ def test_a_held_lock_and_its_build_are_left_and_shown_with_age(littered, tmp_pat
         hours_ago = path.stat().st_mtime - 7200
         for file in (path, *build.rglob("*"), build):
             os.utime(file, (hours_ago, hours_ago))
-        assert main(["clean"]) == 0
+        assert main(["clean", "--shared"]) == 0
     out = capsys.readouterr().out
     assert path.exists()
     assert build.exists()
     held = [line for line in out.splitlines() if line.startswith("in use")]
     assert f"2 h  {build}" in "\n".join(held)
-    assert main(["clean"]) == 0
+    assert main(["clean", "--shared"]) == 0
     assert not path.exists()
     assert not build.exists()
 
@@ -315,11 +329,11 @@ def test_the_ledger_of_a_run_that_writes_is_left(littered, checkout, capsys):
     lock = ledger.with_name("moe.jsonl.lock")
     with lock.open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        assert main(["clean"]) == 0
+        assert main(["clean", "--traces"]) == 0
         assert ledger.exists() and lock.exists()
     held = [line for line in capsys.readouterr().out.splitlines() if line.startswith("in use")]
     assert any("traces" in line for line in held)
-    assert main(["clean"]) == 0
+    assert main(["clean", "--traces"]) == 0
     assert not ledger.exists()
 
 
@@ -328,7 +342,7 @@ def test_what_cannot_be_removed_is_an_error(littered, monkeypatch, capsys):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("harness.cli.caches.shutil.rmtree", refuse)
-    assert main(["clean"]) == 3
+    assert main(["clean", "--shared"]) == 3
     captured = capsys.readouterr()
     assert "cannot be removed" in captured.err
     assert not littered[0][0].exists()

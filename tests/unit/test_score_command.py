@@ -12,7 +12,9 @@ from harness.cli import score as command
 from harness.compare.record import CompareRecord, write_compare
 from harness.config import load_workspace
 from harness.errors import ExitCode
+from tests import small_checkout
 from tests.markdown_tables import read_tables
+from tests.official_rooms import official_config
 from tests.sample_compare import OURS_SHA256, compare_values, side_sha256
 
 GDN = ("gdn_decode", "gdn_prefill")
@@ -24,7 +26,7 @@ PROTOCOL = compare_values()["protocol"]
 def checkout(tmp_path, monkeypatch):
     """A checkout with three workloads a gdn room; everything packs to what was compared."""
     real = load_workspace()
-    (tmp_path / "config.toml").write_bytes((real.root / "config.toml").read_bytes())
+    (tmp_path / "config.toml").write_text(official_config(), encoding="utf-8")
     for room in GDN:
         path = tmp_path / "workloads" / "gdn" / f"{real.rooms[room].definition}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +42,7 @@ def checkout(tmp_path, monkeypatch):
 
 def keep(root, peers, room="gdn_decode", **changes):
     """Record a comparison of a room. Returns it."""
-    definition = load_workspace().rooms[room].definition
+    definition = load_workspace(root).rooms[room].definition
     values = compare_values(peers, **{"room": room, "definition": definition, **changes})
     record = CompareRecord.from_json(values)
     write_compare(record, root)
@@ -181,6 +183,19 @@ def test_a_track_is_divided_by_the_definitions_it_has(checkout, capsys):
     (track,) = read_tables(out)[1]
     assert (track["definitions compared"], track["device"]) == ("2/2", "nvidia-h200")
     assert float(track["S_track"]) == pytest.approx(both, rel=1e-3)
+
+
+def test_of_two_rooms_with_one_definition_the_better_counts_in_the_track(checkout, capsys):
+    second = small_checkout.add_room(checkout, "my_decode", "gdn_decode").room("my_decode")
+    keep(checkout, {"flashinfer": 2.0})
+    decode = keep(checkout, {"flashinfer": 3.0}, second.name)
+    prefill = keep(checkout, {"flashinfer": 4.0}, "gdn_prefill")
+    best = [statistics.mean(ratios(record, "flashinfer")[1]) for record in (decode, prefill)]
+    for asked in ((), (*GDN, "my_decode"), ("my_decode", "gdn_prefill")):
+        _, out, _ = run(capsys, *asked)
+        (track,) = read_tables(out)[1]
+        assert track["definitions compared"] == "2/2"
+        assert float(track["S_track"]) == pytest.approx(statistics.mean(best), rel=1e-3)
 
 
 def test_an_undefined_score_leaves_its_track_undefined(checkout, capsys):

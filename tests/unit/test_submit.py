@@ -26,6 +26,7 @@ from harness.submit import (
     submission_files,
     write_tree,
 )
+from tests.official_rooms import official_workspace
 from tests.submission_checkout import (
     commit_all,
     git,
@@ -126,8 +127,7 @@ def test_same_state_same_bytes(entries):
 
 
 def test_every_definition_of_the_contest_is_known_and_no_other():
-    workspace = load_workspace()
-    answered = [room.definition for room in choose_rooms(workspace, ())]
+    answered = [room.definition for room in choose_rooms(official_workspace(), ())]
     assert sorted(answered) == sorted(CONTEST_DEFINITIONS)
 
 

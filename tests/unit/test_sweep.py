@@ -23,7 +23,7 @@ from harness.evaluate.sweep import run_sweep, sweep_on
 from harness.evaluate.verdicts import Judged
 from harness.packing import Packed
 from harness.records import STATUSES, TraceLedger, sole_writer
-from tests.small_checkout import small_checkout, workload_file
+from tests.small_checkout import add_room, small_checkout, workload_file
 
 CPU = DeviceFacts("cpu", "a processor")
 GPU = DeviceFacts("nvidia-test", "NVIDIA Test", uuid="GPU-test")
@@ -77,7 +77,7 @@ def make_workspace(tmp_path, monkeypatch):
 
     monkeypatch.setattr(planning, "pack", pack)
     monkeypatch.setattr("harness.evaluate.engine.dataset.ensure_blobs", lambda *_: None)
-    monkeypatch.setattr("harness.evaluate.engine.require_idle", lambda *_: None)
+    monkeypatch.setattr("harness.evaluate.alone.require_idle", lambda *_: None)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     workspace.__dict__["content"] = content
     return workspace
@@ -249,6 +249,18 @@ def test_a_recorded_sweep_lies_in_results(workspace, monkeypatch):
     latest = json.loads((workspace.root / "results/latest/nvidia-test/gdn_decode.json").read_text())
     assert latest["passed"] == latest["total"] == 2 and latest["mean_latency_us"] == 2.5
     assert latest["timer"] == "cupti" and latest["solution_sha256"] == "a" * 64
+
+
+def test_a_second_room_of_a_definition_is_recorded_with_the_same_floors(workspace):
+    second = add_room(workspace.root, "my_decode", "gdn_decode")
+    h200 = replace(GPU, slug="nvidia-h200")
+    floors_us = []
+    for room in ("gdn_decode", "my_decode"):
+        request = replace(REQUEST, rooms=(room,), record=True)
+        assert sweep(second, [PASSED, PASSED], request, h200)[0] is ExitCode.OK
+        path = workspace.root / "results/latest/nvidia-h200" / f"{room}.json"
+        floors_us.append([row["floor_us"] for row in json.loads(path.read_text())["workloads"]])
+    assert floors_us[0] == floors_us[1] and min(floors_us[0]) > 0.8
 
 
 def recorded(workspace, outcomes, **changes):

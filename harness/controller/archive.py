@@ -1,0 +1,98 @@
+"""results/search/<room>: everything that was tried, decided and learnt, and where the run stands.
+
+    regimes.json      which workloads stand for all (regimes)
+    attempts.jsonl    every step of every round: proposals, gates, sweeps, confirmations, replays
+    decisions.jsonl   one a round, with what it rests on
+    memory.jsonl      closed rounds
+    records/          the comparisons that sweeps and confirmations measured, one file each
+    manifest.json     the settings of the present run, its next round, its population
+
+Lines are appended, fsynced and never rewritten. Each has a key, and a key is written once: a run
+that was killed asks for the key first and goes on where the line is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.compare.record import CompareRecord, load_compare
+from harness.compare.record import to_text as compare_text
+from harness.controller.memory import ClosedRound
+from harness.errors import RecordError
+from harness.files import write_atomically
+from harness.records import append_line, dump_document, read_json, read_lines
+
+ATTEMPTS, DECISIONS, MEMORY = "attempts", "decisions", "memory"
+
+
+class Archive:
+    """One room's folder. One process writes it at a time: hold records.sole_writer(self.lock)."""
+
+    def __init__(self, root: Path, room: str) -> None:
+        self.root, self.room = root, room
+        self.folder = root / "results" / "search" / room
+        self.lock = root / "traces" / "search" / room / "run"
+        self._lines: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def path(self, kind: str) -> Path:
+        return self.folder / f"{kind}.jsonl"
+
+    def lines(self, kind: str) -> dict[str, dict[str, Any]]:
+        """The lines of a file by key, oldest first."""
+        if kind not in self._lines:
+            entries = read_lines(self.path(kind), _read_keyed)
+            self._lines[kind] = {str(entry["key"]): entry for entry in entries}
+        return self._lines[kind]
+
+    def step(self, kind: str, key: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """The line with this key; it is made and appended where there is none."""
+        lines = self.lines(kind)
+        if key not in lines:
+            append_line(self.path(kind), {"key": key, **make()})
+            del self._lines[kind]  # read back: a resumed run sees the same values
+        return self.lines(kind)[key]
+
+    def history(self) -> list[ClosedRound]:
+        """Every closed round, oldest first. Raises RecordError for a damaged one."""
+        path = str(self.path(MEMORY))
+        return [
+            ClosedRound.from_json(dict(line), f"{path} {key}")
+            for key, line in self.lines(MEMORY).items()
+        ]
+
+    def record_path(self, key: str) -> Path:
+        return self.folder / "records" / f"{key.replace('/', '-')}.json"
+
+    def write_record(self, key: str, record: CompareRecord) -> str:
+        """Keep what a step measured; its path from the root, as lines name it."""
+        path = self.record_path(key)
+        write_atomically(path, compare_text(record))
+        return path.relative_to(self.root).as_posix()
+
+    def load_record(self, label: str) -> CompareRecord:
+        """The comparison that a line names. Raises RecordError."""
+        return load_compare(self.root / label)
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.folder / "manifest.json"
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        """The present run as it was written, or None where there never was one."""
+        if not self.manifest_path.exists():
+            return None
+        values = read_json(self.manifest_path, f"python -m harness tune {self.room}")
+        if not isinstance(values, dict):
+            raise RecordError(f"{self.manifest_path}: expected an object; remove it to start anew")
+        return values
+
+    def write_manifest(self, values: Mapping[str, Any]) -> None:
+        write_atomically(self.manifest_path, dump_document(values, ("members",)))
+
+
+def _read_keyed(values: Any, source: str) -> dict[str, Any]:
+    if not isinstance(values, dict) or not isinstance(values.get("key"), str):
+        raise RecordError(f"{source}: expected an object with a key, got {values!r}")
+    return values

@@ -1,0 +1,245 @@
+"""Measures candidates on this machine's GPU: a warm worker a side, in turns with the baseline.
+
+Workers outlive a measurement, so that a candidate costs its build and its rounds, and not a new
+process. All sides of a measurement build at once. Each finished workload is a line of
+traces/<device>/<room>.search.ndjson before the next one starts, and what was measured is taken from
+there when a run goes on. Only what machine or reference failed is measured a second time, in new
+workers; both lines stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness import dataset
+from harness.compare.engine import STRANGERS, compare_row, has_strangers, record_of
+from harness.compare.lanes import CLOSE_WAIT_S, Lane, PoolFactory
+from harness.compare.ledger import CompareEntry, CompareLedger
+from harness.compare.plan import ComparePlan, CompareRequest, complete_plan
+from harness.compare.record import Side
+from harness.compare.sides import PackedSide
+from harness.config import Workspace
+from harness.dataset import WorkloadRow
+from harness.devices import DeviceFacts, describe_no_gpu, read_facts
+from harness.errors import EnvironmentUnfit, RecordError, UsageError
+from harness.evaluate.alone import LOCK_WAIT_S, hold_device
+from harness.evaluate.engine import require_writable
+from harness.evaluate.plan import Request, choose_workloads, plan_room, torch_device
+from harness.evaluate.pool import Pool, build_cache
+from harness.evaluate.progress import SweepProgress
+from harness.evaluate.verdicts import utc_now
+from harness.packing import Packed
+from harness.records import sole_writer
+from harness.replay.record import load_replay, replay_path
+from harness.replay.suspicion import suspicion
+from harness.search.evaluator import BASELINE, EFFORTS, Effort, Measured
+from harness.timing import require_timer
+
+LEDGER_SUFFIX = ".search.ndjson"
+
+
+class LiveEvaluator:
+    """A context manager: it holds the GPU, and its workers end with it.
+
+    make_pool: only with one of its own does it run without a GPU.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        room: str,
+        progress: SweepProgress,
+        *,
+        seed: int = 0,
+        commit: str | None = None,
+        facts: DeviceFacts | None = None,
+        make_pool: PoolFactory | None = None,
+    ) -> None:
+        self._workspace, self._room, self._progress = workspace, room, progress
+        self._seed, self._commit = seed, commit
+        self.facts = facts or read_facts()
+        if self.facts.uuid is not None:
+            require_timer("cupti")
+        elif make_pool is None:
+            raise EnvironmentUnfit(
+                f"search: candidates are told apart by latency, which needs an NVIDIA GPU, but "
+                f"{describe_no_gpu()}"
+            )
+        self._root = dataset.locate(workspace, None)
+        self._bench = _Bench(torch_device(self.facts), workspace.root, make_pool or Pool)
+        path = workspace.root / "traces" / self.facts.slug / f"{room}{LEDGER_SUFFIX}"
+        self._ledger = CompareLedger(path)
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> LiveEvaluator:
+        with contextlib.ExitStack() as held:
+            held.enter_context(hold_device(self.facts))
+            require_writable(build_cache(), self._workspace.root / "traces")
+            held.enter_context(sole_writer(self._ledger.path, LOCK_WAIT_S))
+            rows = self._rows(None)
+            dataset.ensure_blobs(self._root, self._workspace.room(self._room), list(rows))
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bench.close()
+        self._held.close()
+
+    def measure(
+        self,
+        stage: str,
+        baseline: Packed,
+        candidates: Sequence[Packed],
+        uuids: Sequence[str] | None,
+    ) -> Measured:
+        """As Evaluator.measure. Raises HarnessError."""
+        began, started_at = time.monotonic(), utc_now(timespec="microseconds")
+        effort = EFFORTS[stage]
+        plan = self._plan(effort, baseline, candidates, self._rows(uuids))
+        if effort.is_fresh:
+            self._bench.close()
+        self._progress.room_started(
+            self._room, len(plan.base.rows), 0, f"{stage} of {len(candidates)} beside the baseline"
+        )
+        entries = [self._entry(plan, row) for row in plan.base.rows]
+        entries = self._again(plan, entries)
+        distrust = None
+        if effort.is_fresh:
+            self._bench.close()  # so that whoever is left on the GPU is a stranger
+            if has_strangers(self.facts):
+                distrust = STRANGERS
+                self._ledger.void(started_at, distrust)
+        record = record_of(self._workspace, plan, entries)
+        return Measured(record, round(time.monotonic() - began, 3), distrust)
+
+    def replay(self, candidate: Packed) -> str:
+        """As Evaluator.replay: what the room's recorded replay holds against its solution.
+
+        A room without a record is not flagged. One whose replay is suspicious stays flagged until
+        a replay of the tree is clean: a faster selector is no reason to trust it more.
+        """
+        path = replay_path(self._workspace.root, self._room)
+        if not path.exists():
+            return ""
+        try:
+            problem = suspicion(load_replay(path))
+        except RecordError as error:
+            return str(error)
+        return "" if problem is None else f"{path.name}: {problem}"
+
+    def _rows(self, uuids: Sequence[str] | None) -> tuple[WorkloadRow, ...]:
+        wanted = ("all",) if uuids is None else tuple(uuids)
+        asked = Request(rooms=(self._room,), workloads=wanted)
+        chosen = choose_workloads(self._workspace, asked, self._root, on_cpu=False)
+        if self._room not in chosen:
+            raise UsageError(f"{self._room}: expected workloads, got none of {', '.join(wanted)}")
+        return chosen[self._room]
+
+    def _plan(
+        self,
+        effort: Effort,
+        baseline: Packed,
+        candidates: Sequence[Packed],
+        rows: tuple[WorkloadRow, ...],
+    ) -> ComparePlan:
+        workspace = _with_timeout(self._workspace, self._room, effort.timeout_s)
+        asked = Request(rooms=(self._room,), trials=effort.trials, seed=self._seed)
+        base = plan_room(workspace, self._room, baseline, rows, asked, self._root, self.facts)
+        request = CompareRequest(
+            a=BASELINE,
+            b="candidates",
+            rounds=effort.rounds,
+            iterations=effort.iterations,
+            trials=effort.trials,
+            seed=self._seed,
+            commit=self._commit,
+        )
+        sides = [_side(BASELINE, baseline)]
+        sides += [_side(candidate.name, candidate) for candidate in candidates]
+        return complete_plan(request, asked, base, tuple(sides), self.facts)
+
+    def _entry(self, plan: ComparePlan, row: WorkloadRow) -> CompareEntry:
+        """A workload of the plan, measured now or by a run before this one."""
+        known = self._ledger.final().get(plan.key(row))
+        return known or self._measure_row(plan, row)
+
+    def _measure_row(self, plan: ComparePlan, row: WorkloadRow) -> CompareEntry:
+        contents = {one.side.name: one.packed.sha256 for one in plan.running}
+        self._progress.workload_started(row.uuid, plan.base.settings.timeout_s)
+        entry = compare_row(plan, row, self._bench.seat(contents), self._progress)
+        self._ledger.append(entry)
+        passed = sum(result.status == "PASSED" for result in entry.results.values())
+        self._progress.row_finished(
+            row.uuid, f"{passed} of {len(entry.results)} sides pass", (), False
+        )
+        return entry
+
+    def _again(self, plan: ComparePlan, entries: Sequence[CompareEntry]) -> list[CompareEntry]:
+        """The entries, those without a verdict measured once more by new workers."""
+        result = list(entries)
+        lost = [index for index, entry in enumerate(entries) if not entry.is_final]
+        if lost:
+            self._progress.note(f"{self._room}: {len(lost)} workloads lost to the machine, again")
+            self._bench.close()
+        for index in lost:
+            self._progress.room_started(self._room, 1, 0, "retried")
+            result[index] = self._measure_row(plan, plan.base.rows[index])
+        return result
+
+
+class _Bench:
+    """Lanes that are kept warm and given to whichever sides come next."""
+
+    def __init__(self, device: str, root: Path, make_pool: PoolFactory) -> None:
+        self._device, self._root, self._make_pool = device, root, make_pool
+        self._lanes: list[Lane] = []
+
+    def seat(self, contents: Mapping[str, str]) -> tuple[Lane, ...]:
+        """A lane for each side, in their order; a side gets one that has its content, if any.
+
+        contents: side to the hash of what it runs.
+        """
+        free = list(self._lanes)
+        seats: dict[str, Lane] = {}
+        for side, content in contents.items():
+            known = next((lane for lane in free if lane.content == content), None)
+            if known is not None:
+                free.remove(known)
+                seats[side] = known
+        for side, content in contents.items():
+            if side in seats:
+                continue
+            if free:
+                lane = free.pop(0)
+            else:
+                lane = Lane(side, content, self._make_pool(self._device, self._root))
+                self._lanes.append(lane)
+            lane.content, lane.is_warm = content, False
+            seats[side] = lane
+        for side, lane in seats.items():
+            lane.side = side
+        return tuple(seats[side] for side in contents)
+
+    def close(self) -> None:
+        """End all workers."""
+        deadline = time.monotonic() + CLOSE_WAIT_S
+        while self._lanes:
+            self._lanes.pop().close(deadline)
+
+
+def _side(name: str, packed: Packed) -> PackedSide:
+    return PackedSide(Side(name, "json", packed.name, packed.sha256), packed)
+
+
+def _with_timeout(workspace: Workspace, name: str, timeout_s: int | None) -> Workspace:
+    """The workspace with another limit for one room, which the judge's hash then covers."""
+    if timeout_s is None:
+        return workspace
+    room = workspace.room(name)
+    evaluation = replace(room.evaluation, timeout_s=min(timeout_s, room.evaluation.timeout_s))
+    changed = replace(room, evaluation=evaluation)
+    return replace(workspace, rooms={**workspace.rooms, name: changed})

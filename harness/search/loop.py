@@ -1,0 +1,110 @@
+"""Rounds until the supervisor stops them, with a manifest after each.
+
+A run is named by its number in the room. Its manifest holds the settings, the next round, the
+population and the baseline; the lines of the archive hold everything else, so that `resume` after a
+kill at any point does what is left and nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from harness.controller.archive import ATTEMPTS, Archive
+from harness.errors import UsageError
+from harness.packing import pack
+from harness.records.strict_json import Fields
+from harness.search.planning import Position, Search, Settings
+from harness.search.population import Population
+from harness.search.rounds import run_round
+
+
+def run_search(search: Search, *, resume: bool = False, abandon: bool = False) -> Position:
+    """Rounds until there is a reason to stop; the last position holds it. Raises HarnessError."""
+    position, search = _start(search, resume, abandon)
+    while position.stop is None:
+        position = run_round(search, position)
+        search.archive.write_manifest(_describe(search, position))
+    search.note(f"{search.room}: run {position.run} ends: {position.stop}")
+    return position
+
+
+def _start(search: Search, resume: bool, abandon: bool) -> tuple[Position, Search]:
+    """The position to go on from, and the search with the settings that belong to it."""
+    archive = search.archive
+    manifest = archive.read_manifest()
+    is_open = manifest is not None and manifest.get("stop") is None
+    if resume:
+        if manifest is None:
+            raise UsageError(f"{search.room}: no run to resume; start one without --resume")
+        return _continue(search, manifest)
+    if is_open and not abandon:
+        raise UsageError(
+            f"{search.room}: run {manifest and manifest.get('run')} was not finished; continue it "
+            "with --resume, or give it up with --abandon"
+        )
+    packed = pack(search.workspace, search.room)
+    search.store.put(packed)
+    population = Population(search.settings.islands)
+    position = Position(_next_run(archive, manifest), 0, packed.sha256, 1.0, population)
+    archive.write_manifest(_describe(search, position))
+    return position, search
+
+
+def _continue(search: Search, manifest: Mapping[str, Any]) -> tuple[Position, Search]:
+    position, settings, proposer = read_manifest(manifest, str(search.archive.manifest_path))
+    if proposer != search.proposer.describe():
+        raise UsageError(
+            f"{search.room}: run {position.run} was proposed by {proposer}, got "
+            f"{search.proposer.describe()}; resume it as it was started, or use --abandon"
+        )
+    return position, replace(search, settings=settings)
+
+
+def read_manifest(manifest: Mapping[str, Any], source: str) -> tuple[Position, Settings, str]:
+    """Position, settings and proposer of a manifest. Raises RecordError naming file and key."""
+    table = Fields(source, "", dict(manifest))
+    kept = table.object("settings")
+    settings = Settings(
+        rounds=kept.count("rounds", 1),
+        candidates=kept.count("candidates", 1),
+        sweeps=kept.count("sweeps", 1),
+        islands=kept.count("islands", 1),
+        seed=kept.count("seed"),
+        device_s=None if kept.is_null("device_s") else kept.number("device_s", 0.0),
+        until=kept.text("until"),
+    )
+    kept.done()
+    position = Position(
+        run=table.text("run"),
+        next_round=table.count("next_round"),
+        baseline_sha256=table.text("baseline_sha256"),
+        speedup=table.number("speedup", 0.0),
+        population=Population.from_json(settings.islands, table.take("members", list), source),
+        stop=None if table.is_null("stop") else table.text("stop"),
+    )
+    return position, settings, table.text("proposer")
+
+
+def _describe(search: Search, position: Position) -> dict[str, Any]:
+    return {
+        "run": position.run,
+        "room": search.room,
+        "proposer": search.proposer.describe(),
+        "settings": asdict(search.settings),
+        "next_round": position.next_round,
+        "baseline_sha256": position.baseline_sha256,
+        "speedup": position.speedup,
+        "stop": position.stop,
+        "members": position.population.to_json(),
+    }
+
+
+def _next_run(archive: Archive, manifest: Mapping[str, Any] | None) -> str:
+    """One more than the largest number that the room has used."""
+    used = [str(line["round"]).partition("/")[0] for line in archive.lines(ATTEMPTS).values()]
+    if manifest is not None:
+        used.append(str(manifest.get("run")))
+    numbers = [int(name[1:]) for name in used if name[:1] == "r" and name[1:].isdigit()]
+    return f"r{max(numbers, default=0) + 1:03d}"

@@ -1,0 +1,63 @@
+// Sizes, arguments and shared memory of index.cu, and keys.
+//
+// Everything of index.cu is in an unnamed namespace: two builds that are loaded into one process
+// would share the statics of a named one.
+#pragma once
+
+#include <cstdint>
+
+namespace {
+
+constexpr int HEADS = 64, DIM = 128, PAGE = 64, TOPK = 2048;
+constexpr int SCALES_AT = PAGE * DIM, PAGE_BYTES = SCALES_AT + 4 * PAGE;
+constexpr int THREADS = 512, WARPS = THREADS / 32, GROUPS = THREADS / 128;  // warpgroups
+constexpr int ROWS = 32;  // sequences whose lengths a warp looks at together
+constexpr uint32_t FULL = ~0u;
+
+struct Tuning {
+  static constexpr int CLUSTER = 16;      // CTAs of a long sequence; 8 take 9 % longer
+  static constexpr int GROUP_PAGES = 2;   // pages of a warpgroup, all requested at once
+  static constexpr int CANDIDATES = 128;  // keys that are ranked by comparing all pairs
+  static constexpr float SPREAD = 48.0f;  // ranks between two probes
+};
+constexpr int CLUSTER = Tuning::CLUSTER, GROUP_PAGES = Tuning::GROUP_PAGES;
+constexpr int CANDIDATES = Tuning::CANDIDATES, RANKERS = THREADS / CANDIDATES;
+constexpr int MAX_PAGES = CLUSTER * GROUPS * GROUP_PAGES, MAX_TOKENS = MAX_PAGES * PAGE;
+constexpr int PROBES = 3, FIELD = 10;  // counts of a warp, 512 at most, in 10 bits each
+
+// Keys: scores as integers of the same order.
+constexpr uint32_t NO_TOKEN = 0, NAN_KEY = ~0u - 1, ABOVE_ALL = ~0u;
+
+struct Args {
+  const uint8_t* query;  // [B, 64, 128] e4m3
+  const uint8_t* cache;  // [num_pages, 8448]: 64 rows of 128 e4m3, then 64 fp32 scales
+  const float* weights;  // [B, 64]
+  const int* lengths;    // [B]
+  const int* table;      // [B, columns]
+  int* ids;              // [B, 2048]
+  int batch, columns, num_pages, long_clusters;
+};
+
+struct SharedMemory {
+  alignas(1024) uint8_t query[2][HEADS * DIM];  // halves of the dimensions, fp16, permuted
+  alignas(16) float weights[HEADS];
+  // What follows is used in CTA 0 alone.
+  uint32_t keys[MAX_TOKENS];                    // by position
+  alignas(16) uint32_t ids[TOPK + CANDIDATES];  // chosen, then candidates
+  alignas(16) uint32_t candidates[CANDIDATES];  // keys
+  uint32_t table[MAX_PAGES];
+  float moments[WARPS][4];
+  uint32_t counts[2][WARPS];
+  alignas(8) uint64_t landed;  // all scores of a sequence
+};
+
+__device__ __forceinline__ uint32_t key_of(float score) {
+  const int bits = __float_as_int(score);
+  return score != score ? NAN_KEY : bits ^ (bits >> 31 | 1 << 31);
+}
+
+__device__ __forceinline__ float score_of(uint32_t key) {
+  return __uint_as_float(key ^ (~(int(key) >> 31) | 1 << 31));
+}
+
+}  // namespace

@@ -1,0 +1,152 @@
+"""A search that is killed at any write or measurement, and resumed, ends as an unbroken one."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.controller import archive as archiving
+from harness.search import candidates, promotion, rounds
+from harness.search.planning import Settings
+from tests.unit.search_room import SearchRoom, by_block
+
+SETTINGS = Settings(rounds=3, candidates=3, islands=2)
+
+
+class Killed(BaseException):
+    """As SIGKILL: nobody catches it."""
+
+
+class Clock:
+    """Counts effects, and kills before or after one of them."""
+
+    def __init__(self, at=None):
+        self.at, self.count = at, 0
+
+    def tick(self):
+        self.count += 1
+        if self.count == self.at:
+            raise Killed
+
+    def around(self, function):
+        def counted(*arguments, **keywords):
+            self.tick()
+            result = function(*arguments, **keywords)
+            self.tick()
+            return result
+
+        return counted
+
+
+@pytest.fixture
+def effects(monkeypatch):
+    """Installs a clock around every write of a search, and hands out fresh ones."""
+    writes = [
+        (archiving, "append_line"),
+        (archiving, "write_atomically"),
+        (candidates, "write_atomically"),
+        (promotion, "write_atomically"),
+    ]
+    originals = {(module, name): getattr(module, name) for module, name in writes}
+    replaced = os.replace
+    analyse, known = rounds.analyse, {}
+
+    def analyse_once(record, a, b):
+        key = (repr(record), a, b)
+        if key not in known:
+            known[key] = analyse(record, a, b)
+        return known[key]
+
+    monkeypatch.setattr(rounds, "analyse", analyse_once)
+
+    def install(at=None):
+        clock = Clock(at)
+        for (module, name), original in originals.items():
+            monkeypatch.setattr(module, name, clock.around(original))
+
+        class Replace:
+            """os as promotion sees it: its rename counts as well."""
+
+            replace = staticmethod(clock.around(replaced))
+
+        monkeypatch.setattr(promotion, "os", Replace)
+        return clock
+
+    return install
+
+
+@pytest.fixture
+def whole(tmp_path, effects):
+    """An unbroken run: what it leaves, and how many effects it has."""
+    room = SearchRoom(tmp_path / "whole", settings=SETTINGS)
+    clock = effects()
+    measure = room.evaluator.measure
+    room.evaluator.measure = clock.around(measure)
+    room.run()
+    assert "promote globally" in room.archive.path("decisions").read_text()
+    return room.snapshot(), clock.count
+
+
+def killed_at(path: Path, effects, number: int) -> SearchRoom:
+    room = SearchRoom(path, settings=SETTINGS)
+    clock = effects(number)
+    plain = room.evaluator.measure
+    room.evaluator.measure = clock.around(plain)
+    with pytest.raises(Killed):
+        room.run()
+    effects()
+    room.evaluator.measure = plain
+    room.run(resume=room.archive.manifest_path.exists())
+    return room
+
+
+def test_a_kill_at_any_step_changes_nothing(tmp_path, effects, whole):
+    expected, count = whole
+    assert count > 60
+    for number in range(1, count + 1):
+        path = tmp_path / "killed"
+        room = killed_at(path, effects, number)
+        assert room.snapshot() == expected, f"killed at effect {number} of {count}"
+        shutil.rmtree(path)
+
+
+def test_two_kills_change_nothing(tmp_path, effects, whole):
+    expected, count = whole
+    for number in range(count // 3, count, 17):
+        room = SearchRoom(tmp_path / f"twice-{number}", settings=SETTINGS, script=by_block)
+        plain = room.evaluator.measure
+        for at in (number // 2, number // 3):
+            clock = effects(at)
+            room.evaluator.measure = clock.around(plain)
+            with pytest.raises(Killed):
+                room.run(resume=room.archive.manifest_path.exists())
+        effects()
+        room.evaluator.measure = plain
+        room.run(resume=room.archive.manifest_path.exists())
+        assert room.snapshot() == expected
+
+
+def test_a_kill_between_two_files_of_a_promotion_is_finished_on_resume(tmp_path, effects, whole):
+    """The tree is edited last: until the first rename it is the baseline byte for byte."""
+    room = SearchRoom(tmp_path / "tree", settings=SETTINGS)
+    before = room.kernel
+    renames = []
+
+    class Replace:
+        @staticmethod
+        def replace(source, target):
+            renames.append(target)
+            raise Killed
+
+    promotion_os = promotion.os
+    promotion.os = Replace
+    try:
+        with pytest.raises(Killed):
+            room.run()
+    finally:
+        promotion.os = promotion_os
+    assert renames and room.kernel == before
+    effects()
+    room.run(resume=True)
+    assert room.snapshot() == whole[0]
