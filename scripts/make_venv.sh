@@ -37,9 +37,10 @@ pip install "$(pin torch)"
 "$venv/bin/python" -c 'import importlib.metadata as m; m.version("triton")' 2> /dev/null || pip install "$(pin triton)"
 { "$venv/bin/python" -m pip freeze | grep -E '^(torch|triton)=='; grep '^numpy' constraints.txt; } > "$venv/installed.txt"
 
-# The dependencies of pyproject.toml with the extra dev, and on a machine with an NVIDIA GPU cuda.
-extras=dev
-if [ -e /dev/nvidiactl ]; then extras=dev,cuda; fi
+# The dependencies of pyproject.toml with the extras dev and cluster, which the slow tests need, and
+# on a machine with an NVIDIA GPU cuda.
+extras=dev,cluster
+if [ -e /dev/nvidiactl ]; then extras=$extras,cuda; fi
 "$venv/bin/python" - "$extras" > "$venv/requirements.txt" << 'LIST'
 import sys
 try:

@@ -7,7 +7,13 @@ import click
 from harness.config import Workspace, load_workspace
 from harness.devices import describe_no_gpu, read_facts
 from harness.errors import ExitCode
-from harness.evaluate.plan import PROTOCOLS, Request
+from harness.evaluate.plan import (
+    FAST_ITERATIONS,
+    FAST_TRIALS,
+    FAST_WARMUP_RUNS,
+    PROTOCOLS,
+    Request,
+)
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.sweep import run_sweep, sweep_on
 from harness.replay.suspicion import replay_notes
@@ -23,7 +29,14 @@ from harness.timing import TIMERS
     help="smoke, all, or UUID prefixes; may be repeated or comma-separated. "
     "Default: all on a GPU, smoke without one.",
 )
-@click.option("--protocol", type=click.Choice(PROTOCOLS), default="official", show_default=True)
+@click.option(
+    "--protocol",
+    type=click.Choice(PROTOCOLS),
+    default="official",
+    show_default=True,
+    help=f"fast: {FAST_WARMUP_RUNS} + {FAST_ITERATIONS} calls and {FAST_TRIALS} trial of each "
+    "workload, for a first look; no evidence.",
+)
 @click.option("--trials", type=click.IntRange(min=1), help="Instead of the official number.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--resume", is_flag=True, help="Keep verdicts of the same solution, judge and data.")

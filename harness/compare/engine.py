@@ -14,6 +14,7 @@ from harness.compare.display import (
     describe_missing,
     describe_room,
     describe_row,
+    hint_without_peers,
 )
 from harness.compare.lanes import Lane, PoolFactory, open_lanes
 from harness.compare.ledger import CompareEntry, CompareLedger
@@ -27,6 +28,7 @@ from harness.compare.record import (
     write_compare,
 )
 from harness.compare.rounds import judge_sides, measure_sides
+from harness.compare.sides import rooms_left_out
 from harness.compare.statistics import SLOW, UNSURE
 from harness.config import Workspace
 from harness.dataset import WorkloadRow
@@ -94,7 +96,7 @@ def run_compare(
         if plan.can_run:
             dataset.ensure_blobs(plan.base.dataset_root, plan.base.room, list(plan.base.rows))
     progress.note(f"device: {facts.name} ({facts.slug}), timer {plans[0].base.settings.timer}")
-    for room in rooms_without_peers(workspace, request):
+    for room in rooms_left_out(workspace, request.a, request.b, request.rooms):
         progress.note(hint_without_peers(room))
     with hold_device(facts):
         results = [_run_room(workspace, plan, progress, make_pool or Pool) for plan in plans]

@@ -197,6 +197,13 @@ def _peers_beside(workspace: Workspace, a: Meaning, room: str) -> list[str]:
     return names
 
 
+def rooms_left_out(workspace: Workspace, a: str, b: str, named: Sequence[str]) -> list[str]:
+    """Rooms that `ours peers` without names passes over, because they have no peers."""
+    if (a, b) != (OURS, PEERS) or named:
+        return []
+    return [name for name in workspace.rooms if not list_peers(workspace, name)]
+
+
 def _distinct(first: PackedSide, other: PackedSide) -> PackedSide:
     """`other` under a name that differs from the first side's."""
     if other.side.name != first.side.name:

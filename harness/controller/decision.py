@@ -138,7 +138,7 @@ def next_evidence(evidence: Evidence) -> str | None:
     for stage, result in stages.items():
         if result is None:
             return stage
-        if _object(stage, result, evidence.lines_added) is not None:
+        if objection(stage, result, evidence.lines_added) is not None:
             return None
     return REPLAY if evidence.replay is None else None
 
@@ -149,9 +149,9 @@ def decide(evidence: Evidence) -> Decision:
     for stage, result in stages:
         if result is None:
             return Decision(ARCHIVE, f"no {stage}: it was not asked for")
-        objection = _object(stage, result, evidence.lines_added)
-        if objection is not None:
-            return objection
+        against = objection(stage, result, evidence.lines_added)
+        if against is not None:
+            return against
     if evidence.replay is None:
         return Decision(ARCHIVE, "no replay: nobody has looked whether the room is flagged")
     if evidence.replay:
@@ -169,8 +169,8 @@ def is_too_long(gain: float, lines_added: int) -> bool:
     return gain < SMALL_GAIN and lines_added > MANY_LINES
 
 
-def _object(stage: str, result: Result, lines_added: int) -> Decision | None:
-    """Why a result ends the candidate's way, or None."""
+def objection(stage: str, result: Result, lines_added: int = 0) -> Decision | None:
+    """What a stage's result decides against the candidate, or None where it goes on."""
     if result.failure is not None:
         return Decision(
             REJECT,

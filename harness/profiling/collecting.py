@@ -93,12 +93,12 @@ class Counters:
         """The metrics of each launch of the call in a file that a tracing worker left."""
         if self._program is None or self.missing is not None:
             return Counted(None, self.missing)
-        text = self._ask(self._program, call_file)
-        refused = refused_metrics(text) - self._refused
-        if refused:
-            self._refused |= refused
-            text = self._ask(self._program, call_file)
         try:
+            text = self._ask(self._program, call_file)
+            refused = refused_metrics(text) - self._refused
+            if refused:
+                self._refused |= refused
+                text = self._ask(self._program, call_file)
             return Counted(read_csv(text), None, text)
         except NcuDenied as error:
             self.missing = str(error)

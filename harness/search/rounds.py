@@ -26,6 +26,7 @@ from harness.controller.decision import (
     Result,
     decide,
     next_evidence,
+    objection,
     summarise,
 )
 from harness.controller.memory import ClosedRound
@@ -80,7 +81,7 @@ class _Round:
             return self._write(None, Evidence(), decision)
         names = list(self.candidates)
         self._measure(GATE, names, self.search.regimes.representatives)
-        passed = [name for name in names if next_evidence(self._evidence(name)) == SWEEP]
+        passed = [name for name in names if self._passes_gate(name)]
         passed.sort(key=lambda name: (-(self._mean(name) or 0.0), name))
         best = passed[0] if passed else max(names, key=lambda name: (self._mean(name) or 0.0, name))
         if passed and self._may(SWEEP):
@@ -109,10 +110,7 @@ class _Round:
             candidates=tuple(self.candidates),
             known=self.proposed["known"],
             refused=sum(one["refused"] is not None for one in proposals),
-            passed_gate=sum(
-                next_evidence(Evidence(0, self._result(GATE, name))) == SWEEP
-                for name in self.candidates
-            ),
+            passed_gate=sum(self._passes_gate(name) for name in self.candidates),
             best=decision["candidate"],
             label=decision["label"],
             reason=decision["reason"],
@@ -180,9 +178,9 @@ class _Round:
     def _replay(self, name: str) -> None:
         def make() -> dict[str, Any]:
             packed = self.search.store.get(self.candidates[name]["sha256"])
-            objection = self.search.evaluator.replay(packed)
+            against = self.search.evaluator.replay(packed)
             head = {**self._head(REPLAY), "results": {}, "record": None, "device_s": 0.0}
-            return {**head, "candidate": name, "objection": objection}
+            return {**head, "candidate": name, "objection": against}
 
         self.lines[REPLAY] = self.search.archive.step(ATTEMPTS, f"{self.brief.key}/{REPLAY}", make)
 
@@ -208,6 +206,10 @@ class _Round:
             confirmation=self._result(CONFIRMATION, name),
             replay=replayed.get("objection") if replayed.get("candidate") == name else None,
         )
+
+    def _passes_gate(self, name: str) -> bool:
+        result = self._result(GATE, name)
+        return result is not None and objection(GATE, result) is None
 
     def _mean(self, name: str) -> float | None:
         result = self._result(GATE, name)

@@ -306,6 +306,16 @@ def test_a_library_that_is_not_installed_is_named_and_the_rest_is_measured(room)
     assert all("other" not in row.sides for row in record_of(room).workloads)
 
 
+def test_rooms_that_are_passed_over_for_want_of_peers_say_what_to_do(room):
+    script = steady(ours=10.0, lib=20.0)
+    code, _, text = room.compare(script, b="peers", rooms=())
+    assert code is ExitCode.OK
+    assert "moe has no peers: write peers/moe/<library>.py" in text
+    assert "python -m harness compare ours HEAD moe" in text
+    assert f"{ROOM} has no peers" not in text
+    assert "has no peers" not in room.compare(script, b="peers")[2]
+
+
 def test_a_library_of_another_version_is_missing(room):
     room.peers["lib"] = ("b", "1.2", "1.3+cu130")
     code, gpu, text = room.compare(steady(ours=10.0, lib=20.0))

@@ -158,6 +158,12 @@ def test_rooms_default_to_the_one_that_a_side_names(workspace):
     assert set(sides_of(workspace, "ours", "HEAD", ROOM, ROOM)) == {ROOM}
 
 
+def test_a_room_without_peers_says_what_else_it_can_meet(workspace, monkeypatch):
+    monkeypatch.setattr("harness.compare.sides.list_peers", lambda *_: ())
+    with pytest.raises(UsageError, match=r"scale_rows has no peers: .*compare ours HEAD scale_row"):
+        sides_of(workspace, "ours", "peers", ROOM)
+
+
 def test_rooms_default_to_those_that_have_the_library(workspace):
     assert set(sides_of(workspace, "ours", "lib")) == {ROOM}
     assert set(sides_of(workspace, "lib", "other")) == {ROOM}

@@ -145,5 +145,5 @@ def test_a_python_that_does_not_run_is_refused(checkout):
 
 def test_cupti_is_for_machines_with_a_gpu(checkout):
     _, calls = checkout.make()
-    extras = "dev,cuda" if Path("/dev/nvidiactl").exists() else "dev"
+    extras = "dev,cluster" + (",cuda" if Path("/dev/nvidiactl").exists() else "")
     assert f"- {extras}" in calls

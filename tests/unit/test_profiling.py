@@ -16,7 +16,13 @@ from harness.cli import main
 from harness.cli import profile as command
 from harness.dataset import read_workloads
 from harness.devices import DeviceFacts
-from harness.errors import EnvironmentUnfit, ExitCode, ToolMissing, UsageError
+from harness.errors import (
+    EnvironmentUnfit,
+    ExitCode,
+    InfrastructureFailure,
+    ToolMissing,
+    UsageError,
+)
 from harness.evaluate import plan as planning
 from harness.evaluate.pool import MeasurementFailed
 from harness.evaluate.progress import SweepProgress
@@ -226,6 +232,16 @@ def test_metrics_that_the_gpu_lacks_are_asked_for_once(room):
     code, _ = room.profile(record=True)
     assert code is ExitCode.OK and found == [True, False, False]
     assert all(row.launches for row in room.record().workloads)
+
+
+def test_an_ncu_that_hangs_leaves_the_shares(room):
+    def hang(argv, environment, folder):
+        raise InfrastructureFailure("ncu: no end within 1800 s")
+
+    room.run_ncu = hang
+    code, text = room.profile(record=True)
+    assert code is ExitCode.INCOMPLETE and "no end within 1800 s" in text
+    assert all(row.shares for row in room.record().workloads)
 
 
 def test_one_tool_alone_leaves_the_others_part_to_another_run(room):

@@ -92,6 +92,14 @@ def test_the_page_suits_light_dark_phones_and_paper():
     assert "details" in page.tags and "open" not in {name for _, name, _ in page.attributes}
 
 
+def test_commands_wrap_between_words_on_a_phone():
+    files = _full()
+    (rule,) = re.findall(r"^code \{([^}]*)\}", _page(files).style, re.MULTILINE)
+    assert "overflow-wrap: anywhere" in rule and "nowrap" not in rule
+    command = "<code>python <span>-m</span> harness compare ours peers moe <span>--record</span>"
+    assert command in files[PAGE]
+
+
 def _shown(value, kind):
     """What a page may show for a value of a JSON table, written without the renderer."""
     if value is None:

@@ -26,7 +26,7 @@ GENERATED = {"blob", "traces", "dataset", "__pycache__", "failures"}
 MODULE_ORDER = (
     *("errors", "files", "config", "packing", "records", "devices", "roofline", "dataset"),
     *("timing", "evaluators", "evaluate", "replay", "audit", "compare", "profiling", "report"),
-    *("cluster", "serving", "container", "submit", "doctor", "cli"),
+    *("controller", "search", "cluster", "serving", "container", "submit", "doctor", "cli"),
 )
 HARNESS_LINES, FILE_LINES, SCRIPT_LINES = 400, 600, 60
 FUNCTION_LINES, KERNEL_LINES = 60, 150

@@ -146,7 +146,7 @@ def test_the_gate_alone_can_be_asked_for(room):
 
 def test_as_many_candidates_are_swept_as_the_settings_allow(room):
     one_round(room, by_block, candidates=6, sweeps=2)
-    names = [names for stage, names, _ in room.evaluator.asked if stage == SWEEP][0]
+    names = next(names for stage, names, _ in room.evaluator.asked if stage == SWEEP)
     assert len(names) == 2
     gate = attempts(room, GATE)[0]["results"]
     ordered = sorted(gate, key=lambda name: -gate[name]["geometric_mean"])
