@@ -17,7 +17,7 @@ from harness.records import RETRIED_STATUSES
 SLOW_CALL_US = 20_000.0  # a round of a dozen such calls a side is a quarter of a second or more
 SLOW_TURNS = 2  # one after the other: a single hiccup must not cost both sides of a pair rounds
 SLOW_ROUNDS = MIN_ROUNDS
-SLOW_WARMUP_RUNS, SLOW_ITERATIONS = 0, 2  # against noise of microseconds a long call needs no more
+SLOW_WARMUP_RUNS, SLOW_ITERATIONS = 0, 1  # against noise of microseconds a long call needs no more
 
 OnStage = Callable[[Stage], None]
 
