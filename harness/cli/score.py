@@ -11,7 +11,13 @@ from harness.cli.report import packed_hashes
 from harness.compare.analysis import Comparison
 from harness.compare.plan import record_objection
 from harness.compare.record import CompareRecord, all_compare, difference
-from harness.compare.scores import BASELINE, TRACK_RULE, Definitions, definitions_of_tracks
+from harness.compare.scores import (
+    BASELINE,
+    HOST_GAPS,
+    TRACK_RULE,
+    Definitions,
+    definitions_of_tracks,
+)
 from harness.config import Workspace, load_workspace
 from harness.errors import ExitCode, HarnessError, RecordError
 from harness.packing import pack_peer
@@ -33,7 +39,7 @@ _WHAT = (
     "latency, 0 where one of ours fails.\n"
     f"S_track: sum of S_d / number of the track's definitions. {TRACK_RULE}\n"
     "The ratio of means and the geometric mean are other averages of the same latencies, and no "
-    "official score. Above 1 ours is faster."
+    f"official score. Above 1 ours is faster. {HOST_GAPS}"
 )
 _COLUMNS = (
     Column("room"),

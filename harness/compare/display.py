@@ -13,6 +13,7 @@ from harness.compare.analysis import (
     RowComparison,
 )
 from harness.compare.record import CompareRecord, Side, SideResult
+from harness.compare.scores import HOST_GAPS
 from harness.compare.statistics import WORDS, Interval
 from harness.records import ABSENT, format_digits, format_us
 
@@ -64,6 +65,7 @@ def describe_room(comparisons: Sequence[Comparison]) -> list[str]:
         f"faster; within {comparisons[0].margin:g} of each other they are a tie; detects: the "
         "least difference that a workload's rounds tell from none four times in five"
     )
+    lines.append(f"  {HOST_GAPS}")
     for comparison in comparisons:
         lines += _describe_pair(comparison)
     return lines

@@ -20,6 +20,11 @@ from harness.config import Room
 from harness.errors import UsageError
 
 BASELINE = "flashinfer"  # the library whose latencies the contest's score divides
+HOST_GAPS = (
+    "A latency holds the gaps that the host leaves between a call's launches: that of a peer of "
+    "several short kernels is mostly gaps, and a server that captures graphs does not pay them "
+    '(docs/peers.md, "Host time").'
+)
 TRACK_RULE = (
     "A definition that was not compared counts as 0, as one of which ours failed does. Where the "
     "baseline of a compared definition does not run on the device, its track is undefined there. "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.compare.record import CompareRecord, Side
+from harness.compare.scores import HOST_GAPS
 from harness.compare.statistics import DEFAULT_MARGIN
 from harness.records import HASH_CHARACTERS, RunRecord
 from harness.report.document import (
@@ -35,7 +36,8 @@ _HOW = (
     "A latency is the span from the start of the first to the end of the last GPU activity of one "
     "call with a cold L2, in µs: median over the calls, then mean over the trials of a sweep or "
     "median over the rounds of a comparison. A ratio is the other side's latency over ours: above "
-    "1 ours is faster. A floor is the least time that bytes and flops allow on the device. "
+    f"1 ours is faster. {HOST_GAPS} A floor is the least time that bytes and flops allow on the "
+    "device. "
     "`docs/measuring.md` says what is inside a number."
 )
 _WORDS = (
