@@ -156,6 +156,23 @@ def run_replay(
     return _exit_code(replay, record)
 
 
+def replay_solution(
+    workspace: Workspace,
+    plan: RoomPlan,
+    request: ReplayRequest,
+    facts: DeviceFacts,
+    progress: SweepProgress,
+    make_pool: PoolFactory = replay_pool,
+) -> ReplayRecord:
+    """Trials of what `plan` packs, on a GPU that the caller holds; kept in the ledger alone."""
+    with make_pool(torch_device(facts), workspace.root) as pool:
+        replay = Replay(plan, request, facts, read_environment(facts), pool, progress, math.inf)
+        ledger = ReplayLedger.of(workspace.root, facts.slug, plan.room.name)
+        with sole_writer(ledger.path, LOCK_WAIT_S):
+            rows, started_at = _run_workloads(replay, ledger)
+    return _record_of(workspace, replay, rows, started_at)
+
+
 def _refuse_contradictions(request: ReplayRequest, facts: DeviceFacts) -> None:
     if request.only_trial is not None and (request.record or request.resume):
         raise UsageError("--trial runs one trial alone: expected no --record and no --resume")

@@ -3,9 +3,9 @@ for byte, because nothing but the digits of one integer changes.
 
     NAME                 Python: an assignment of an integer
     NAME.key             an assignment of a dict or of a call: the value of that key or field
-    NAME[row].limit      a table of rows (limit, options): the limit
-    NAME[row].value      where the options are one integer
-    NAME[row].key        where they are a dict or a call: the value of that key or field
+    NAME[row].limit      a table of rows (limit, ..., options): the first entry
+    NAME[row].value      the last entry, where it is one integer
+    NAME[row].key        where it is a dict or a call: the value of that key or field
     Struct::NAME         CUDA: `constexpr int NAME = 64;` inside `struct Struct`
 
 A field of a call may be positional: its place is looked up in the class of the same file.
@@ -51,15 +51,15 @@ def replace(text: str, span: Span, value: int) -> str:
     return text[: span.start] + str(value) + text[span.stop :]
 
 
-def limits(text: str, table: str, label: str) -> list[float]:
-    """The limits of a table of rows, infinite where one is no integer. Raises ConfigError."""
+def limits(text: str, table: str, label: str) -> list[int]:
+    """The limits of a table of rows that are integer literals. Raises ConfigError."""
     rows = _rows(_assigned(ast.parse(text), table, label), label)
-    found = []
-    for row in rows:
-        limit = row.elts[0]
-        is_number = isinstance(limit, ast.Constant) and type(limit.value) is int
-        found.append(_span(text, limit, label).value if is_number else float("inf"))
-    return found
+    first = [row.elts[0] for row in rows]
+    return [
+        limit.value
+        for limit in first
+        if isinstance(limit, ast.Constant) and isinstance(limit.value, int)
+    ]
 
 
 def table_of(place: str) -> str | None:
@@ -77,7 +77,7 @@ def _locate_python(
     rows = _rows(value, label)
     if row >= len(rows):
         raise ConfigError(f"{label}: {name} has {len(rows)} rows, got [{row}]")
-    limit, options = rows[row].elts
+    limit, options = rows[row].elts[0], rows[row].elts[-1]
     if key in (None, VALUE):
         return options
     return limit if key == LIMIT else _entry(tree, options, str(key), label)
@@ -97,10 +97,10 @@ def _assigned(tree: ast.Module, name: str, label: str) -> ast.expr:
 
 def _rows(value: ast.expr, label: str) -> list[ast.Tuple]:
     rows = value.elts if isinstance(value, ast.Tuple) else []
-    pairs = [row for row in rows if isinstance(row, ast.Tuple) and len(row.elts) == 2]
-    if not rows or len(pairs) != len(rows):
-        raise ConfigError(f"{label}: expected a tuple of rows (limit, options)")
-    return pairs
+    found = [row for row in rows if isinstance(row, ast.Tuple) and len(row.elts) >= 2]
+    if not rows or len(found) != len(rows):
+        raise ConfigError(f"{label}: expected a tuple of rows (limit, ..., options)")
+    return found
 
 
 def _entry(tree: ast.Module, options: ast.expr, key: str, label: str) -> ast.expr:

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.controller.archive import ATTEMPTS, DECISIONS, Archive
 from harness.controller.index import archives, open_index
+from harness.controller.memory import is_blocked
 from harness.errors import UsageError
 from harness.records import ABSENT
 
@@ -71,9 +72,13 @@ def _describe_round(row: sqlite3.Row) -> str:
 
 
 def _blocked(root: Path, room: str) -> list[str]:
-    """Of the newest round, what it could not try."""
+    """In the newest round's state, what no later round may try."""
     history = Archive(root, room).history()
-    return [f"{name} in {history[-1].state.key}" for name in history[-1].blocked] if history else []
+    if not history:
+        return []
+    state = history[-1].state.key
+    tried = dict.fromkeys(closed.direction for closed in history if closed.state.key == state)
+    return [f"{name} in {state}" for name in tried if is_blocked(history, state, name)]
 
 
 def _explain_candidate(index: sqlite3.Connection, archive: Archive, name: str) -> list[str]:

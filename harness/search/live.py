@@ -34,8 +34,9 @@ from harness.evaluate.progress import SweepProgress
 from harness.evaluate.verdicts import utc_now
 from harness.packing import Packed
 from harness.records import sole_writer
+from harness.replay.engine import ReplayRequest, replay_solution
 from harness.replay.record import load_replay, replay_path
-from harness.replay.suspicion import suspicion
+from harness.replay.suspicion import is_exposed, suspicion
 from harness.search.evaluator import BASELINE, EFFORTS, Effort, Measured
 from harness.timing import require_timer
 
@@ -103,9 +104,15 @@ class LiveEvaluator:
         if effort.is_fresh:
             self._bench.close()
         self._progress.room_started(
-            self._room, len(plan.base.rows), 0, f"{stage} of {len(candidates)} beside the baseline"
+            self._room,
+            len(plan.base.rows),
+            0,
+            f"{baseline.name}, {stage} of {len(candidates)} more",
         )
-        entries = [self._entry(plan, row) for row in plan.base.rows]
+        known = self._ledger.final()  # of a run before this one
+        entries = [
+            known.get(plan.key(row)) or self._measure_row(plan, row) for row in plan.base.rows
+        ]
         entries = self._again(plan, entries)
         distrust = None
         if effort.is_fresh:
@@ -117,19 +124,32 @@ class LiveEvaluator:
         return Measured(record, round(time.monotonic() - began, 3), distrust)
 
     def replay(self, candidate: Packed) -> str:
-        """As Evaluator.replay: what the room's recorded replay holds against its solution.
-
-        A room without a record is not flagged. One whose replay is suspicious stays flagged until
-        a replay of the tree is clean: a faster selector is no reason to trust it more.
-        """
+        """As Evaluator.replay. A room is flagged where its recorded replay is suspicious; then the
+        candidate must be clean on the workloads that are, in as many trials."""
         path = replay_path(self._workspace.root, self._room)
         if not path.exists():
             return ""
         try:
-            problem = suspicion(load_replay(path))
+            record = load_replay(path)
         except RecordError as error:
             return str(error)
-        return "" if problem is None else f"{path.name}: {problem}"
+        if suspicion(record) is None:
+            return ""
+        rows = self._rows(
+            [
+                row.uuid
+                for row in record.workloads
+                if row.mismatches or row.stopped is not None or is_exposed(row, record.atol)
+            ]
+        )
+        self._bench.close()  # memory and the GPU belong to the trials
+        asked = Request(rooms=(self._room,), seed=record.seed)
+        plan = plan_room(
+            self._workspace, self._room, candidate, rows, asked, self._root, self.facts
+        )
+        request = ReplayRequest(self._room, trials=record.trials, seed=record.seed, resume=True)
+        found = replay_solution(self._workspace, plan, request, self.facts, self._progress)
+        return suspicion(found) or ""
 
     def _rows(self, uuids: Sequence[str] | None) -> tuple[WorkloadRow, ...]:
         wanted = ("all",) if uuids is None else tuple(uuids)
@@ -162,11 +182,6 @@ class LiveEvaluator:
         sides += [_side(candidate.name, candidate) for candidate in candidates]
         return complete_plan(request, asked, base, tuple(sides), self.facts)
 
-    def _entry(self, plan: ComparePlan, row: WorkloadRow) -> CompareEntry:
-        """A workload of the plan, measured now or by a run before this one."""
-        known = self._ledger.final().get(plan.key(row))
-        return known or self._measure_row(plan, row)
-
     def _measure_row(self, plan: ComparePlan, row: WorkloadRow) -> CompareEntry:
         contents = {one.side.name: one.packed.sha256 for one in plan.running}
         self._progress.workload_started(row.uuid, plan.base.settings.timeout_s)
@@ -186,7 +201,7 @@ class LiveEvaluator:
             self._progress.note(f"{self._room}: {len(lost)} workloads lost to the machine, again")
             self._bench.close()
         for index in lost:
-            self._progress.room_started(self._room, 1, 0, "retried")
+            self._progress.room_started(self._room, 1, 0, f"{plan.sides[0].packed.name}, retried")
             result[index] = self._measure_row(plan, plan.base.rows[index])
         return result
 

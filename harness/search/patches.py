@@ -31,7 +31,7 @@ def apply_patch(
         target.mkdir(parents=True)
         for file_name, text in sources.items():
             (target / file_name).write_bytes(text.encode())
-        _refuse_other_paths(room, _git(folder, patch, "--numstat", "-z", "--no-renames"))
+        _refuse_other_paths(room, _git(folder, patch, "--numstat", "-z"))
         _git(folder, patch)
         result = {}
         for path in sorted(target.rglob("*")):

@@ -68,6 +68,8 @@ def test_small_kernels_are_counted_together():
     many = [KernelShare(f"k{i}", 1, 1.0, 0.01) for i in range(10)]
     row = profile_row(shares=(replace(SPLIT, share=0.9), *many))
     assert describe_shares(row) == "split 90.0 %, 10 others 10 %"
+    even = [KernelShare(f"k{i}", 1, 1.0, 0.02) for i in range(50)]
+    assert describe_shares(profile_row(shares=tuple(even))) == "k0 2.00 %, 49 others 98 %"
 
 
 def test_a_limit_is_unknown_or_nothing_or_named():

@@ -13,7 +13,21 @@ from harness.packing import pack
 from harness.search.candidates import read_room
 from harness.search.planning import Settings
 from harness.search.promotion import promote, require_unchanged, restore
-from tests.unit.search_room import KERNEL, PROFILE, ROOM, SearchRoom, Verdict, by_block, flat
+from tests.unit.search_room import (
+    KERNEL,
+    PROFILE,
+    ROOM,
+    SearchRoom,
+    Verdict,
+    analyse_once,
+    by_block,
+    flat,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    analyse_once(monkeypatch)
 
 
 @pytest.fixture
@@ -257,7 +271,7 @@ def test_an_unfinished_run_is_not_forgotten(room):
     room.run()
     manifest = json.loads(room.archive.manifest_path.read_text())
     room.archive.manifest_path.write_text(json.dumps({**manifest, "stop": None}))
-    with pytest.raises(UsageError, match="run r001 was not finished.*--resume.*--abandon"):
+    with pytest.raises(UsageError, match=r"run r001 was not finished.*--resume.*--abandon"):
         room.run()
     assert room.run(abandon=True).run == "r002"
 
@@ -282,7 +296,7 @@ def test_a_room_that_somebody_edits_is_not_overwritten(room):
     manifest["settings"]["rounds"], manifest["stop"] = 4, None
     room.archive.manifest_path.write_text(json.dumps(manifest))
     before = room.snapshot()
-    with pytest.raises(HarnessError, match="kernel.py: changed since the run began"):
+    with pytest.raises(HarnessError, match=r"kernel\.py: changed since the run began"):
         room.run(resume=True)
     assert room.snapshot() == before
     assert search.archive.root == room.root
