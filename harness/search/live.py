@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import dataset
+from harness.compare.display import describe_failures
 from harness.compare.engine import STRANGERS, compare_row, has_strangers, record_of
 from harness.compare.lanes import CLOSE_WAIT_S, Lane, PoolFactory
 from harness.compare.ledger import CompareEntry, CompareLedger
@@ -41,6 +42,7 @@ from harness.search.evaluator import BASELINE, EFFORTS, Effort, Measured
 from harness.timing import require_timer
 
 LEDGER_SUFFIX = ".search.ndjson"
+SHOWN_FAILURES = 3  # of a workload's sides; the ledger has all of them
 
 
 class LiveEvaluator:
@@ -189,7 +191,10 @@ class LiveEvaluator:
         self._ledger.append(entry)
         passed = sum(result.status == "PASSED" for result in entry.results.values())
         self._progress.row_finished(
-            row.uuid, f"{passed} of {len(entry.results)} sides pass", (), False
+            row.uuid,
+            f"{passed} of {len(entry.results)} sides pass",
+            describe_failures(entry.results)[:SHOWN_FAILURES],
+            False,
         )
         return entry
 
