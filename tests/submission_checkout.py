@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.audit import record
+from harness.audit.catalogue import PROBES
 from harness.audit.record import AuditRecord, ProbeResult
 from harness.config import Workspace, load_workspace
 from harness.packing import pack
@@ -62,7 +63,7 @@ def write_audit(workspace: Workspace, room: str, **changes: object) -> Path:
         "libraries": {"torch": "2.11.0"},
         "seed": 1,
         "workloads": ("u-0",),
-        "probes": (ProbeResult("cache", "keeps no outputs between calls", "PASSED", ""),),
+        "probes": tuple(ProbeResult(probe.name, probe.claim, "PASSED", "") for probe in PROBES),
         "measured_at": "2026-02-01T00:00:00Z",
     }
     return record.write_audit(AuditRecord(**{**values, **changes}), workspace.root)

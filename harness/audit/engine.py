@@ -18,7 +18,7 @@ from harness.errors import ExitCode, UsageError
 from harness.evaluate.alone import hold_device
 from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, RoomPlan, choose_workloads, plan_room, torch_device
-from harness.evaluate.pool import Pool, WorkerCommand, build_cache, worker_environment
+from harness.evaluate.pool import Pool, WorkerCommand, build_caches, worker_environment
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job, Outcome, Status
 from harness.evaluate.sweep import read_commit, require_commit
@@ -108,7 +108,7 @@ def plan_target(
     room, packed = find_target(workspace, target)
     request = Request(rooms=(room,), workloads=workloads or ("smoke",), trials=1, dataset=folder)
     root = dataset.locate(workspace, folder)
-    require_writable(build_cache())
+    require_writable(*build_caches())
     chosen = choose_workloads(workspace, request, root, facts.uuid is None)
     if room not in chosen:
         raise UsageError(f"workloads: none of {', '.join(workloads)} is one of {room}")

@@ -39,6 +39,8 @@ from harness.evaluate.plan import torch_device
 from harness.evaluate.pool import Pool, worker_environment
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job
+from harness.evaluate.secrecy import without_secrets
+from harness.evaluate.strays import MARK, make_mark
 
 PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -130,12 +132,15 @@ def run_process(
 ) -> tuple[int, str]:
     """Exit code and output of a command in a session of its own; all of it ends with us.
 
+    The command runs a solution: it gets no secret of the environment, and the mark by which the
+    next run finds what it leaves.
+
     Raises InfrastructureFailure where it takes longer than TIME_LIMIT_S.
     """
     with subprocess.Popen(
         command,
         cwd=folder,
-        env=dict(environment),
+        env={**without_secrets(environment), MARK: make_mark()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -64,7 +64,7 @@ def agree(prints: Iterable[Fingerprint]) -> Fingerprint:
             "that are to be left out"
         )
     common = next(iter(kinds.values()))[0]
-    if common.judge_sha256 != sources_sha256():
+    if common.judge_sha256 != sources_sha256(own_checkout()):
         raise EnvironmentUnfit(
             f"cluster: expected the driver's judge on {common.host}, got another one; check out "
             "one commit on every host"

@@ -24,7 +24,7 @@ from harness.errors import EnvironmentUnfit
 from harness.evaluate.alone import hold_device
 from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import JUDGE_SOURCES, torch_device
-from harness.evaluate.pool import Pool, WorkerCommand, build_cache
+from harness.evaluate.pool import Pool, WorkerCommand, build_caches
 from harness.evaluate.protocol import Job, Outcome
 from harness.evaluate.verdicts import read_environment
 from harness.timing import require_timer
@@ -57,11 +57,11 @@ def own_checkout() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
-def sources_sha256() -> str:
-    """Identity of the code that judges on this host."""
+def sources_sha256(checkout: Path) -> str:
+    """Identity of the code that judges from a checkout on this host."""
     digest = hashlib.sha256()
     for source in JUDGE_SOURCES:
-        digest.update(hashlib.sha256((own_checkout() / source).read_bytes()).digest())
+        digest.update(hashlib.sha256((checkout / source).read_bytes()).digest())
     return digest.hexdigest()
 
 
@@ -92,7 +92,7 @@ class Worker:
             os.getpid(),
             self._facts,
             read_environment(self._facts),
-            sources_sha256(),
+            sources_sha256(self._root if (self._root / "harness").is_dir() else own_checkout()),
         )
 
     def begin(self, timer: str, dataset_root: str | None, rooms: Mapping[str, Room],
@@ -103,7 +103,7 @@ class Worker:
         """
         if self._facts.uuid is not None:
             require_timer(timer)
-        require_writable(build_cache())
+        require_writable(*build_caches())
         self._dataset = dataset_root or str(self._root)
         for name, room in rooms.items():
             found = dataset.content_sha256(Path(self._dataset), room)

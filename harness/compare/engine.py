@@ -46,7 +46,7 @@ from harness.errors import EnvironmentUnfit, ExitCode, InfrastructureFailure
 from harness.evaluate.alone import LOCK_WAIT_S, hold_device
 from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import torch_device
-from harness.evaluate.pool import Pool, build_cache
+from harness.evaluate.pool import Pool, build_caches
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Stage, Status
 from harness.evaluate.sweep import dataset_name, read_commit, show_axes
@@ -91,7 +91,7 @@ def run_compare(
             f"{describe_no_gpu()}; `python -m harness evaluate` judges correctness without one"
         )
     plans = make_compare_plans(workspace, request, facts)
-    require_writable(build_cache(), workspace.root / "traces")
+    require_writable(*build_caches(), workspace.root / "traces")
     for plan in plans:
         if plan.can_run:
             dataset.ensure_blobs(plan.base.dataset_root, plan.base.room, list(plan.base.rows))

@@ -21,7 +21,7 @@ from harness.doctor.machine import find_nvcc
 from harness.errors import EnvironmentUnfit, ExitCode
 from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, plan_room
-from harness.evaluate.pool import build_cache
+from harness.evaluate.pool import build_caches
 from harness.packing import PORTABLE, Packed, pack
 from harness.records import all_latest, settings_sha256
 
@@ -145,8 +145,14 @@ def native_rooms(workspace: Workspace) -> list[str]:
     ]
 
 
-def native_capabilities(workspace: Workspace) -> set[tuple[int, int]]:
-    """The compute capabilities that native routes are built for, as the shelf's text lists them."""
+def native_capabilities(workspace: Workspace, room: str) -> set[tuple[int, int]]:
+    """The compute capabilities that a room's native route is built for, as its text says: one that
+    it names itself, else those of the shelf."""
+    entry = workspace.root / "solutions" / room / "kernel.py"
+    text = entry.read_text(encoding="utf-8") if entry.is_file() else ""
+    own = re.search(r"^NATIVE_CAPABILITY = \((\d+), (\d+)\)", text, re.M)
+    if own:
+        return {(int(own[1]), int(own[2]))}
     path = workspace.root / NATIVE_SHELF
     if not path.is_file():
         return set()
@@ -161,21 +167,25 @@ def check_routes(workspace: Workspace, facts: DeviceFacts) -> Check:
     if facts.uuid is None:
         return note("routes", f"{', '.join(workspace.rooms)}: portable, in Triton's interpreter")
     can_build = find_nvcc() is not None and shutil.which("ninja") is not None
-    is_known = facts.capability in native_capabilities(workspace)
-    chosen = native if can_build and is_known else []
+    known = [room for room in native if facts.capability in native_capabilities(workspace, room)]
+    chosen = known if can_build else []
     words = [
         f"{room} {'native (CUDA)' if room in chosen else 'portable (Triton)'}"
         for room in workspace.rooms
     ]
     found = ", ".join(words)
     if native and not chosen:
-        why = "no nvcc or ninja" if is_known else "no native route for this compute capability"
+        why = "no nvcc or ninja" if known else "no native route for this compute capability"
         return note("routes", f"{found}; {why}")
     return ok("routes", found)
 
 
 def check_cache() -> Check:
-    folder = build_cache()
+    """The builders' cache; that of the native routes only where it cannot be written."""
+    folder, native = build_caches()
+    found = _check_folder("cache", native, "free it, or set TVM_FFI_CACHE_DIR to another disk")
+    if found.state is State.FAIL:
+        return found
     return _check_folder("cache", folder, "free it, or set FIB_CACHE_PATH to another disk")
 
 

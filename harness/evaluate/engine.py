@@ -17,7 +17,7 @@ from harness.devices import DeviceFacts, sample_clocks
 from harness.errors import EnvironmentUnfit
 from harness.evaluate.alone import hold_device
 from harness.evaluate.plan import RoomPlan, torch_device
-from harness.evaluate.pool import Pool, build_cache
+from harness.evaluate.pool import Pool, build_caches
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job
 from harness.evaluate.verdicts import Judged, read_environment, utc_now
@@ -72,7 +72,7 @@ class LocalEngine:
     def prepare(self, plans: Sequence[RoomPlan]) -> None:
         if self.facts.uuid is not None:
             require_timer(plans[0].settings.timer)
-        require_writable(build_cache())
+        require_writable(*build_caches())
         for plan in plans:
             dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
 

@@ -189,7 +189,12 @@ class _Worker:
             self._process = subprocess.Popen(
                 [*command.argv, str(child_read), str(child_write), device],
                 cwd=root,
-                env={**without_secrets(command.environment or os.environ), MARK: self._mark},
+                env={
+                    **without_secrets(
+                        os.environ if command.environment is None else command.environment
+                    ),
+                    MARK: self._mark,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -354,6 +359,13 @@ def build_cache() -> Path:
     """Where flashinfer-bench's builders put sources and compiled files."""
     default = Path.home() / ".cache" / "flashinfer_bench" / "cache"
     return Path(os.environ.get("FIB_CACHE_PATH") or default).expanduser()
+
+
+def build_caches() -> tuple[Path, Path]:
+    """That folder, and where native routes are compiled: one that cannot be written is no fault
+    of a solution."""
+    native = os.environ.get("TVM_FFI_CACHE_DIR") or "~/.cache/tvm-ffi"
+    return build_cache(), Path(native).expanduser()
 
 
 def worker_environment(device: str, root: Path) -> dict[str, str]:

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 
 _SECRET_NAME = re.compile(
     r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTHORIZATION|COOKIE)S?$"
-    r"|(SECRET|PASSWORD|PASSWD|API_?KEY)",
+    r"|(TOKEN|KEY)_ID$|_PAT$|DSN$|_ASKPASS$|_AUTH_SOCK$|(SECRET|PASSWORD|PASSWD|API_?KEY)",
     re.IGNORECASE,
 )
-_SECRET_VALUE = re.compile(r"://[^/@\s:]*:[^/@\s]+@")  # a password inside an address
+_SECRET_VALUE = re.compile(r"://[^/@\s]+@")  # a user, and perhaps a password, in an address
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables whose names and values do not look like a secret.
 
-    Names: TOKEN, KEY, SECRET, PASSWORD, CREDENTIALS and the like at their end, or SECRET, PASSWORD
-    or API_KEY anywhere. Values: an address with a password in it.
+    Names: TOKEN, KEY, SECRET, PASSWORD, CREDENTIALS and the like at their end, what leads to an
+    agent or a prompt, or SECRET, PASSWORD or API_KEY anywhere. Values: an address with a user or a
+    password in it.
     """
     return {
         name: value

@@ -20,7 +20,7 @@ from harness.errors import ExitCode, UsageError
 from harness.evaluate.alone import LOCK_WAIT_S, hold_device
 from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, RoomPlan, make_plans, torch_device
-from harness.evaluate.pool import Pool, WorkerCommand, build_cache, worker_environment
+from harness.evaluate.pool import Pool, WorkerCommand, build_caches, worker_environment
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job, Outcome, Stage, Status, trial_seed
 from harness.evaluate.sweep import dataset_name, read_commit, require_commit, show_axes
@@ -140,7 +140,7 @@ def run_replay(
         ),
         facts,
     )[0]
-    require_writable(build_cache(), workspace.root / "traces")
+    require_writable(*build_caches(), workspace.root / "traces")
     dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
     progress.note(f"device: {facts.name} ({facts.slug}), seed {request.seed}")
     with hold_device(facts), make_pool(torch_device(facts), workspace.root) as pool:

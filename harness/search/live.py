@@ -30,7 +30,7 @@ from harness.errors import EnvironmentUnfit, RecordError, UsageError
 from harness.evaluate.alone import LOCK_WAIT_S, hold_device
 from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, choose_workloads, plan_room, torch_device
-from harness.evaluate.pool import Pool, build_cache
+from harness.evaluate.pool import Pool, build_caches
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.verdicts import utc_now
 from harness.packing import Packed
@@ -81,7 +81,7 @@ class LiveEvaluator:
     def __enter__(self) -> LiveEvaluator:
         with contextlib.ExitStack() as held:
             held.enter_context(hold_device(self.facts))
-            require_writable(build_cache(), self._workspace.root / "traces")
+            require_writable(*build_caches(), self._workspace.root / "traces")
             held.enter_context(sole_writer(self._ledger.path, LOCK_WAIT_S))
             rows = self._rows(None)
             dataset.ensure_blobs(self._root, self._workspace.room(self._room), list(rows))

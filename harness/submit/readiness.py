@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.audit.catalogue import PROBES
 from harness.audit.record import AuditRecord, load_audit
 from harness.config import Room, SolutionConfig, Workspace, load_solution_config
 from harness.errors import HarnessError, SubmissionRefused
@@ -99,10 +100,13 @@ def _weigh_audit(
     place = f"{AUDIT_FOLDER}/{room.name}.json"
     if audit is not None and audit.solution_sha256 == packed.sha256:
         bad = [f"{one.name} {one.verdict}" for one in audit.probes if one.verdict != "PASSED"]
+        asked = {one.name for one in audit.probes}
+        bad += [f"{probe.name} not asked" for probe in PROBES if probe.name not in asked]
         if not bad:
             return audit, []
         return audit, [
-            f"{place}: the audit of these bytes failed ({', '.join(bad)}); mend the kernel"
+            f"{place}: the audit of these bytes did not pass ({', '.join(bad)}); mend the kernel, "
+            f"or audit it again with `python -m harness audit {room.name} --record`"
         ]
     if without_audit:
         return None, []

@@ -14,7 +14,7 @@ from harness.cluster.connection import agree
 from harness.cluster.estimates import BASE_S, expected_s
 from harness.cluster.schedule import ATTEMPTS, Item, Schedule
 from harness.cluster.simulate import official_load, simulate
-from harness.cluster.worker import Fingerprint, Worker, sources_sha256
+from harness.cluster.worker import Fingerprint, Worker, own_checkout, sources_sha256
 from harness.dataset import WorkloadRow
 from harness.devices import DeviceFacts
 from harness.errors import DeviceBusy, EnvironmentUnfit, ExitCode
@@ -146,7 +146,7 @@ def test_the_official_load_has_every_workload_of_every_candidate_once():
 
 
 def fingerprint(**changes) -> Fingerprint:
-    base = Fingerprint("host-a", 1, H200, {"torch": "2.13"}, sources_sha256())
+    base = Fingerprint("host-a", 1, H200, {"torch": "2.13"}, sources_sha256(own_checkout()))
     return replace(base, **changes)
 
 

@@ -211,11 +211,18 @@ def test_a_compiler_is_needed_where_a_room_is_native(tmp_path, monkeypatch):
 
 def test_capabilities_of_native_routes_are_read_from_the_shelf(tmp_path):
     workspace = small_checkout(tmp_path / "checkout")
-    assert judge.native_capabilities(workspace) == set()
+    room = next(iter(workspace.rooms))
+    assert judge.native_capabilities(workspace, room) == set()
     shelf = workspace.root / judge.NATIVE_SHELF
     shelf.parent.mkdir(parents=True)
     shelf.write_text('X = 1\nARCHITECTURES = {(9, 0): "9.0a", (10, 3): "10.3a"}\n')
-    assert judge.native_capabilities(workspace) == {(9, 0), (10, 3)}
+    assert judge.native_capabilities(workspace, room) == {(9, 0), (10, 3)}
+
+
+def test_a_room_may_name_the_one_capability_of_its_native_route():
+    workspace = load_workspace()
+    assert judge.native_capabilities(workspace, "dsa_indexer") == {(9, 0)}
+    assert (10, 0) in judge.native_capabilities(workspace, "dsa_attention")
 
 
 @pytest.mark.parametrize(
@@ -351,7 +358,7 @@ def test_versions_beside_their_pins(monkeypatch):
 def test_the_route_of_each_room_is_said(monkeypatch):
     workspace = load_workspace()
     monkeypatch.setattr(judge, "native_rooms", lambda _: ["moe"])
-    monkeypatch.setattr(judge, "native_capabilities", lambda _: {(9, 0), (10, 0)})
+    monkeypatch.setattr(judge, "native_capabilities", lambda *_: {(9, 0), (10, 0)})
     monkeypatch.setattr(judge, "find_nvcc", lambda: "/bin/nvcc")
     monkeypatch.setattr(judge.shutil, "which", lambda name: "/bin/ninja")
     found = judge.check_routes(workspace, GPU).found

@@ -81,7 +81,12 @@ def test_a_child_that_shed_its_environment_ends_with_its_worker(tmp_path):
         ("DB_PASSWORD", "x"),
         ("MYSQL_PASSWORD_FILE", "x"),
         ("GOOGLE_APPLICATION_CREDENTIALS", "x"),
+        ("GH_PAT", "x"),
+        ("AWS_ACCESS_KEY_ID", "x"),
+        ("DATABASE_DSN", "x"),
+        ("SSH_AUTH_SOCK", "/run/agent"),
         ("INDEX", "https://me:hidden@example.org/simple"),
+        ("REMOTE", "https://hidden@example.org/x.git"),
     ],
 )
 def test_a_secret_does_not_reach_a_worker(name, value):

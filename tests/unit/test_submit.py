@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.audit.catalogue import PROBES
 from harness.audit.record import ProbeResult
 from harness.cli import main
 from harness.cli import submit as command
@@ -262,7 +263,10 @@ def refused(workspace, *rooms, **options):
 
 
 def fail_audit(workspace):
-    write_audit(workspace, ROOM, probes=(ProbeResult("cache", "none kept", "FAILED", "it is"),))
+    first, *others = PROBES
+    failed = ProbeResult(first.name, first.claim, "FAILED", "it is")
+    passed = [ProbeResult(probe.name, probe.claim, "PASSED", "") for probe in others]
+    write_audit(workspace, ROOM, probes=(failed, *passed))
 
 
 def test_evidence_of_other_bytes_is_refused(checkout):
@@ -312,7 +316,7 @@ def test_a_failed_audit_is_refused_whatever_is_asked(checkout):
     fail_audit(checkout)
     for options in ({}, {"without_audit": True}):
         text = refused(checkout, ROOM, **options)
-        assert "the audit of these bytes failed (cache FAILED)" in text
+        assert f"the audit of these bytes did not pass ({PROBES[0].name} FAILED)" in text
 
 
 @pytest.mark.parametrize("case", ["missing", "of other bytes"])
@@ -354,6 +358,13 @@ def test_two_rooms_of_one_definition_must_be_chosen_between(checkout):
 # The command
 
 
+def test_an_audit_from_before_a_probe_was_added_is_refused(checkout):
+    first, *others = PROBES
+    passed = [ProbeResult(probe.name, probe.claim, "PASSED", "") for probe in others]
+    write_audit(checkout, ROOM, probes=tuple(passed))
+    assert f"({first.name} not asked)" in refused(checkout, ROOM)
+
+
 def test_the_command_prints_what_an_evaluator_sees_and_tags_nothing(checkout, tmp_path, capsys):
     before = git(checkout.root, "rev-parse", "HEAD")
     code, out, err = submit(capsys, tmp_path / "out")
@@ -363,7 +374,7 @@ def test_the_command_prints_what_an_evaluator_sees_and_tags_nothing(checkout, tm
         assert packed.sha256 in out
         assert f"{packed.name} by contest-kernels, triton, kernel.py::run" in out
     assert "nvidia-h200: 2/2 passed, mean 2.187 µs (cupti" in out
-    assert "1 probes passed on nvidia-h200 (2026-02-01T00:00:00Z)" in out
+    assert f"{len(PROBES)} probes passed on nvidia-h200 (2026-02-01T00:00:00Z)" in out
     assert "not tagged" in out
     assert f"made from commit {before.strip()}" in out
     assert git(checkout.root, "tag", "--list") == ""
