@@ -4,6 +4,7 @@
     facts     DeviceFacts of a device string; library versions
     clocks    samples before and after, and which of them were throttled
     sharing   other processes on the GPU, and one lock a GPU
+    toolkit   nvcc, which native routes need
 
 Nothing here sets a clock, and nothing imports torch.
 """
@@ -26,6 +27,7 @@ from harness.devices.sources import (
     Nvml,
     slug_of,
 )
+from harness.devices.toolkit import find_nvcc, nvcc_release
 
 __all__ = [
     "CPU_SLUG",
@@ -37,8 +39,10 @@ __all__ = [
     "describe_no_gpu",
     "describe_throttling",
     "device_lock",
+    "find_nvcc",
     "libraries",
     "load_cuda",
+    "nvcc_release",
     "other_users",
     "read_facts",
     "require_idle",

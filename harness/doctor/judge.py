@@ -14,10 +14,9 @@ from pathlib import Path
 from harness import dataset
 from harness.config import Workspace
 from harness.dataset.blobs import expected_tensors
-from harness.devices import DeviceFacts, libraries
+from harness.devices import DeviceFacts, find_nvcc, libraries
 from harness.devices.facts import LIBRARIES
 from harness.doctor.check import Check, State, fail, note, ok
-from harness.doctor.machine import find_nvcc
 from harness.errors import EnvironmentUnfit, ExitCode
 from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, plan_room

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from harness.devices import (
     Nvml,
     describe_no_gpu,
     describe_throttling,
+    find_nvcc,
+    nvcc_release,
     other_users,
     sample_clocks,
     throttled,
@@ -25,7 +26,6 @@ from harness.timing import require_timer
 
 NO_GPU = "no GPU to look at"
 ARCHITECTURE_VARIABLES = ("TVM_FFI_CUDA_ARCH_LIST", "TORCH_CUDA_ARCH_LIST")
-USUAL_TOOLKIT = "/usr/local/cuda"
 COUNTERS = Path("/proc/driver/nvidia/params")
 
 
@@ -119,14 +119,6 @@ def check_counters(
     return ok("counters", "ncu may read them")
 
 
-def find_nvcc() -> str | None:
-    """Where builds look for it: CUDA_HOME, CUDA_PATH, the usual folder, then PATH."""
-    folders = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), USUAL_TOOLKIT)
-    paths = [Path(folder, "bin", "nvcc") for folder in folders if folder]
-    found = next((str(path) for path in paths if path.is_file()), None)
-    return found or shutil.which("nvcc")
-
-
 def check_compiler(facts: DeviceFacts, native: Sequence[str]) -> Check:
     """nvcc, and the architectures that it is asked for. native: rooms that need it."""
     nvcc = find_nvcc()
@@ -139,9 +131,7 @@ def check_compiler(facts: DeviceFacts, native: Sequence[str]) -> Check:
     if native and shutil.which("ninja") is None:
         found, fix = f"{nvcc}, but no ninja; {needed}", "pip install ninja"
         return fail("nvcc", found, fix, ExitCode.TOOL_MISSING)
-    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
-    release = re.search(r"release ([\d.]+)", said)
-    found = f"{release[1] if release else 'of no known release'}, {nvcc}; {needed}"
+    found = f"{nvcc_release(nvcc) or 'of no known release'}, {nvcc}; {needed}"
     for name in ARCHITECTURE_VARIABLES:
         if os.environ.get(name):
             found += f"; {name}={os.environ[name]!r}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.dataset import WorkloadRow
-from harness.devices import ClockSample, DeviceFacts, libraries
+from harness.devices import ClockSample, DeviceFacts, find_nvcc, libraries, nvcc_release
 from harness.evaluate.plan import RoomPlan
 from harness.evaluate.protocol import Job, Outcome, Status
 from harness.records import ResumeKey, TraceEntry
@@ -71,8 +71,15 @@ def entry_of(
 
 
 def read_environment(facts: DeviceFacts) -> dict[str, str]:
-    """Versions that a latency depends on besides the bytes judged, by name."""
-    return {"driver": facts.driver or "none", "cuda": facts.cuda or "none", **libraries()}
+    """Versions that a latency depends on besides the bytes judged, by name.
+
+    nvcc among them: without it a room takes its portable route. On a CPU it makes no difference.
+    """
+    found = {"driver": facts.driver or "none", "cuda": facts.cuda or "none", **libraries()}
+    if facts.uuid is not None:
+        nvcc = find_nvcc()
+        found["nvcc"] = (nvcc and nvcc_release(nvcc)) or "none"
+    return found
 
 
 def resume_key(

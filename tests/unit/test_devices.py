@@ -23,6 +23,7 @@ from harness.devices import (
     describe_throttling,
     device_lock,
     libraries,
+    nvcc_release,
     other_users,
     read_facts,
     require_idle,
@@ -31,8 +32,10 @@ from harness.devices import (
     summarise_clocks,
     throttled,
 )
+from harness.devices.facts import cpu_facts
 from harness.devices.sources import LibCuda, PyNvml
 from harness.errors import DeviceBusy, EnvironmentUnfit, ExitCode, UsageError
+from harness.evaluate.verdicts import read_environment
 
 UUIDS = [f"GPU-0000000{i}-1111-2222-3333-444444444444" for i in range(3)]
 HARDWARE_SLOWDOWN, POWER_CAP, IDLE, APPLICATION_CLOCKS = 0x08, 0x04, 0x01, 0x02
@@ -430,3 +433,21 @@ def test_an_unwritable_lock_folder_is_explained(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(EnvironmentUnfit, match="XDG_CACHE_HOME"), device_lock(UUIDS[0]):
         pass
+
+
+def test_the_release_of_nvcc_is_read_from_what_it_says(tmp_path):
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.9, V12.9.41'\n")
+    nvcc.chmod(0o755)
+    assert nvcc_release(str(nvcc)) == "12.9"
+    nvcc.write_text("#!/bin/sh\necho nothing\n")
+    assert nvcc_release(str(nvcc)) is None
+    assert nvcc_release(str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize("release", ["13.0", None])
+def test_verdicts_of_a_gpu_depend_on_nvcc(release, monkeypatch):
+    monkeypatch.setattr("harness.evaluate.verdicts.find_nvcc", lambda: release and "/bin/nvcc")
+    monkeypatch.setattr("harness.evaluate.verdicts.nvcc_release", lambda _: release)
+    assert read_environment(_facts())["nvcc"] == (release or "none")
+    assert "nvcc" not in read_environment(cpu_facts())

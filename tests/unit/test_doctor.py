@@ -185,7 +185,7 @@ def nvcc(folder, monkeypatch):
     program = folder / "nvcc"
     program.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
     program.chmod(0o755)
-    monkeypatch.setattr(machine, "USUAL_TOOLKIT", "")
+    monkeypatch.setattr("harness.devices.toolkit.USUAL_TOOLKIT", "")
     ninja = folder / "ninja"
     ninja.write_text("#!/bin/sh\n")
     ninja.chmod(0o755)
@@ -197,7 +197,7 @@ def test_a_compiler_is_needed_where_a_room_is_native(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(machine, "USUAL_TOOLKIT", "")
+    monkeypatch.setattr("harness.devices.toolkit.USUAL_TOOLKIT", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.check_compiler(GPU, []).state is State.NOTE
     missing = machine.check_compiler(GPU, ["moe"])
