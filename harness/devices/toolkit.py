@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 USUAL_TOOLKIT = "/usr/local/cuda"
+ANSWER_LIMIT_S = 10.0
 
 
 def find_nvcc() -> str | None:
@@ -22,8 +23,10 @@ def find_nvcc() -> str | None:
 def nvcc_release(nvcc: str) -> str | None:
     """Such as "13.0"; None where it does not say."""
     try:
-        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
-    except OSError:
+        said = subprocess.run(
+            [nvcc, "--version"], capture_output=True, text=True, check=False, timeout=ANSWER_LIMIT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r"release ([\d.]+)", said.stdout)
     return found[1] if found else None

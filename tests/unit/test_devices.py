@@ -435,7 +435,7 @@ def test_an_unwritable_lock_folder_is_explained(tmp_path, monkeypatch):
         pass
 
 
-def test_the_release_of_nvcc_is_read_from_what_it_says(tmp_path):
+def test_the_release_of_nvcc_is_read_from_what_it_says(tmp_path, monkeypatch):
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.9, V12.9.41'\n")
     nvcc.chmod(0o755)
@@ -443,6 +443,9 @@ def test_the_release_of_nvcc_is_read_from_what_it_says(tmp_path):
     nvcc.write_text("#!/bin/sh\necho nothing\n")
     assert nvcc_release(str(nvcc)) is None
     assert nvcc_release(str(tmp_path / "none")) is None
+    monkeypatch.setattr("harness.devices.toolkit.ANSWER_LIMIT_S", 0.1)
+    nvcc.write_text("#!/bin/sh\nexec sleep 60\n")
+    assert nvcc_release(str(nvcc)) is None
 
 
 @pytest.mark.parametrize("release", ["13.0", None])

@@ -82,6 +82,13 @@ def test_a_child_that_shed_its_environment_ends_with_its_worker(tmp_path):
         ("MYSQL_PASSWORD_FILE", "x"),
         ("GOOGLE_APPLICATION_CREDENTIALS", "x"),
         ("GH_PAT", "x"),
+        ("DB_PASS", "x"),
+        ("MYSQL_PWD", "x"),
+        ("DOCKER_AUTH_CONFIG", "x"),
+        ("TOKEN_GITHUB", "x"),
+        ("HF_TOKEN_2", "x"),
+        ("PRIVATE_KEY_PEM", "x"),
+        ("AZURE", "AccountName=a;AccountKey=x"),
         ("AWS_ACCESS_KEY_ID", "x"),
         ("DATABASE_DSN", "x"),
         ("SSH_AUTH_SOCK", "/run/agent"),
@@ -97,7 +104,7 @@ def test_what_a_worker_needs_reaches_it():
     needed = {
         "PATH": "/bin", "HOME": "/x", "CUDA_VISIBLE_DEVICES": "0", "FIB_CACHE_PATH": "/c",
         "TRITON_INTERPRET": "1", "PYTHONPATH": "/a:/b", "HF_ENDPOINT": "https://example.org:8443/",
-        "KEYBOARD": "us", "TOKENIZERS_PARALLELISM": "0",
+        "KEYBOARD": "us", "TOKENIZERS_PARALLELISM": "0", "PWD": "/x", "OLDPWD": "/y",
     }  # fmt: skip
     assert without_secrets(needed) == needed
 
