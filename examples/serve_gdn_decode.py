@@ -1,13 +1,13 @@
 """Decodes one token of gated delta rule with the packed kernel, twice: through apply, and alone.
 
-    python examples/serve_gdn_decode.py [BATCH_SIZE]
+    PYTHONPATH=. python examples/serve_gdn_decode.py [BATCH_SIZE]
 
 A serving process would keep its own function, decorated with flashinfer-bench's `apply`. Where
 apply is enabled and knows a solution for the definition, the call goes there; everywhere else the
 function itself runs. The second way needs no data set: `harness.load` gives the kernel as a plain
 function, which torch.compile and CUDA graphs take.
 
-Without a GPU, for a try: TRITON_INTERPRET=1 python examples/serve_gdn_decode.py 1
+Without a GPU, for a try: PYTHONPATH=. TRITON_INTERPRET=1 python examples/serve_gdn_decode.py 1
 """
 
 import math
