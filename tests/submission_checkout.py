@@ -11,8 +11,11 @@ from harness.audit import record
 from harness.audit.catalogue import PROBES
 from harness.audit.record import AuditRecord, ProbeResult
 from harness.config import Workspace, load_workspace
+from harness.dataset import read_workloads
+from harness.devices import DeviceFacts
+from harness.evaluate.plan import JUDGE_SOURCES, Request, plan_room
 from harness.packing import pack
-from harness.records import Protocol, RunRecord, official_uuids, to_text, write_latest
+from harness.records import DatasetIdentity, Protocol, RunRecord, to_text, write_latest
 from tests import sample_records
 from tests.small_checkout import small_checkout
 
@@ -27,14 +30,18 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def sweep(workspace: Workspace, room: str, **changes: object) -> RunRecord:
-    """A passing sweep of what the room packs to now."""
-    entry, packed = workspace.room(room), pack(workspace, room)
+    """A passing sweep of what the room packs to now, by today's judge on today's data."""
+    entry, packed, root = workspace.room(room), pack(workspace, room), workspace.root
+    gpu = DeviceFacts("nvidia-h200", "NVIDIA H200", "GPU-0")
+    plan = plan_room(workspace, room, packed, (), Request(), root, gpu)
     official = asdict(entry.evaluation)
     values = {
         "room": room,
         "definition": entry.definition,
         "solution_name": packed.name,
         "solution_sha256": packed.sha256,
+        "judge_sha256": plan.judge_sha256,
+        "dataset": DatasetIdentity("generated", plan.dataset_sha256),
         "protocol": Protocol(
             warmup=official["warmup_runs"],
             **{
@@ -43,7 +50,7 @@ def sweep(workspace: Workspace, room: str, **changes: object) -> RunRecord:
             },
         ),
         "workloads": tuple(
-            sample_records.row(uuid) for uuid in official_uuids(workspace.root, entry.definition)
+            sample_records.row(row.uuid, axes=dict(row.axes)) for row in read_workloads(root, entry)
         ),
     }
     return sample_records.record(**{**values, **changes})
@@ -90,6 +97,9 @@ def submission_checkout(root: Path) -> Workspace:
         root / "solutions",
         ignore=shutil.ignore_patterns("solution.json", ".*", "__pycache__"),
     )
+    for source in JUDGE_SOURCES:
+        (root / source).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(load_workspace().root / source, root / source)
     for room in workspace.rooms:
         write_latest(sweep(workspace, room), root)
         write_audit(workspace, room)

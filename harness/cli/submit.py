@@ -21,14 +21,17 @@ from harness.submit.tags import (
     next_tag,
     push_tag,
     require_clean,
+    require_committed,
     require_remote,
 )
 from harness.submit.tree import (
     describe_audit,
     describe_evidence,
+    origins,
     require_free,
     submission_files,
     write_tree,
+    written_tree,
 )
 
 
@@ -63,7 +66,8 @@ def submit(
     """Build the submission of ROOMs (default: all official ones) in the new folder DIRECTORY.
 
     Without --tag nothing else happens. Refused are a dirty tree, rooms whose recorded sweep is of
-    other bytes, incomplete or failing, and a failed or missing audit; then nothing is written.
+    other bytes or by another judge, incomplete or failing, and a failed or missing audit; then
+    nothing is written.
     """
     workspace = load_workspace()
     _check_options(workspace, single, tagged, per_definition, remote)
@@ -71,17 +75,18 @@ def submit(
     target = require_free(directory, workspace.root)
     commit = require_clean(workspace.root)
     entries = prepare(workspace, chosen, without_audit)
+    require_committed(workspace.root, commit, origins(workspace.root, entries))
     files = submission_files(entries, commit, single)
     found = _try_out(files, entries, single)
     definition = entries[0].room.definition if per_definition else None
     name = next_tag(workspace.root, definition, remote) if tagged else None
-    write_tree(files, target)
+    with written_tree(files, target):
+        tag = _tag(workspace, files, entries, single, commit, name) if name else None
     click.echo(f"{target}: {len(files)} files, made from commit {commit}\n")
     click.echo(describe(entries, found))
-    if name is None:
+    if tag is None:
         click.echo("not tagged; --tag makes submission-v<N> of it")
         return ExitCode.OK
-    tag = _tag(workspace, files, entries, single, commit, name)
     click.echo(f"tagged {tag.name}: commit {tag.commit}, whose tree is {target}")
     if remote is None:
         click.echo(f"not pushed; `git push REMOTE refs/tags/{tag.name}` submits it")

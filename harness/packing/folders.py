@@ -49,6 +49,11 @@ class SourceTree:
                 f"solutions/{room}: expected a folder, found none; start one with "
                 f"`python -m harness new {room} --definition NAME`"
             )
+        if shelf.is_symlink():
+            raise PackingError(
+                f"solutions/{SHELF}: expected a folder, got a symbolic link; git keeps the link "
+                f"and not what it leads to. Put a folder with the files there"
+            )
         tree = cls(
             root=root,
             room_folder=folder,

@@ -16,8 +16,8 @@ that tree, whose parent is the commit that it was made from.
 from harness.submit.collector import Collected, check_tree, collect
 from harness.submit.contest import CONTEST_DEFINITIONS, choose_rooms
 from harness.submit.readiness import Entry, prepare
-from harness.submit.tags import Tag, make_tag, push_tag, require_clean
-from harness.submit.tree import submission_files, write_tree
+from harness.submit.tags import Tag, make_tag, push_tag, require_clean, require_committed
+from harness.submit.tree import origins, submission_files, write_tree
 
 __all__ = [
     "CONTEST_DEFINITIONS",
@@ -28,9 +28,11 @@ __all__ = [
     "choose_rooms",
     "collect",
     "make_tag",
+    "origins",
     "prepare",
     "push_tag",
     "require_clean",
+    "require_committed",
     "submission_files",
     "write_tree",
 ]

@@ -27,6 +27,23 @@ from harness.errors import (
 TAG = "submission-v{number}"
 DEFINITION_TAG = "submission-{definition}-v{number}"
 _SHOWN_PATHS = 5
+_NUMBER = r"([0-9]{1,9})"  # longer ones are nobody's count, and int() refuses thousands of digits
+_REGULAR_MODES = ("100644", "100755")
+# Of git's variables only these reach it: who tags, and how a remote is reached. The others, such as
+# GIT_DIR or GIT_INDEX_FILE of a hook, would turn it to another repository or state.
+_KEPT_VARIABLES = (
+    "GIT_AUTHOR_",
+    "GIT_COMMITTER_",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_CONFIG_NOSYSTEM",
+    "GIT_ASKPASS",
+    "GIT_HTTP_",
+    "GIT_PROXY_",
+    "GIT_SSH",
+    "GIT_SSL_",
+    "GIT_TERMINAL_PROMPT",
+)
 
 
 @dataclass(frozen=True)
@@ -40,9 +57,15 @@ class Tag:
 def require_clean(root: Path) -> str:
     """The commit that the checkout stands on.
 
-    Raises SubmissionRefused where the working tree differs from it: nobody could rebuild what is
-    submitted. Raises ToolMissing or EnvironmentUnfit without git or a repository.
+    Raises SubmissionRefused where git sees a difference from it: nobody could rebuild what is
+    submitted. Raises ToolMissing or EnvironmentUnfit without git or a repository of its own.
     """
+    top = Path(_git(root, "rev-parse", "--show-toplevel").removesuffix("\n"))
+    if top.resolve() != root.resolve():
+        raise EnvironmentUnfit(
+            f"{root}: expected the top of a git repository, got a folder inside {top}, whose "
+            "commits need not hold it; clone the checkout as a repository of its own"
+        )
     changed = _git(root, "status", "--porcelain", "--untracked-files=normal").splitlines()
     if changed:
         shown = ", ".join(line[3:] for line in changed[:_SHOWN_PATHS])
@@ -52,6 +75,34 @@ def require_clean(root: Path) -> str:
             "commit them first"
         )
     return _git(root, "rev-parse", "HEAD").strip()
+
+
+def require_committed(root: Path, commit: str, files: Mapping[str, bytes]) -> None:
+    """Compare what was read with what the commit holds. files: path below root -> bytes.
+
+    git status passes over files that are ignored, assumed unchanged or left out of the working
+    tree. Raises SubmissionRefused unless each path is a regular file there, with these bytes.
+    """
+    listing = _git(root, "ls-tree", "-r", "-z", "--full-tree", commit)
+    held = {}
+    for line in listing.split("\0")[:-1]:
+        about, _, path = line.partition("\t")
+        mode, _, blob = about.split(" ")
+        held[path] = (mode, blob)
+    differing = []
+    for path, data in sorted(files.items()):
+        mode, blob = held.get(path, ("", ""))
+        if mode not in _REGULAR_MODES:
+            differing.append(f"{path} ({'no regular file' if mode else 'missing'} there)")
+        elif blob != _git(root, "hash-object", "--no-filters", "--stdin", data=data).strip():
+            differing.append(f"{path} (other bytes there)")
+    if differing:
+        shown = ", ".join(differing[:_SHOWN_PATHS])
+        more = f" and {len(differing) - _SHOWN_PATHS} more" if differing[_SHOWN_PATHS:] else ""
+        raise SubmissionRefused(
+            f"{root}: expected files as commit {commit} holds them, got {shown}{more}; commit "
+            "them, and see `git ls-files -v` and `git check-ignore -v` for why status is silent"
+        )
 
 
 def commit_tree(root: Path, files: Mapping[str, bytes], parent: str, message: str) -> str:
@@ -85,7 +136,7 @@ def next_tag(root: Path, definition: str | None, remote: str | None) -> str:
         listed = _git(root, "ls-remote", "--tags", remote, f"refs/tags/{stem}*")
         names += [line.split("refs/tags/")[1].removesuffix("^{}") for line in listed.splitlines()]
     numbers = [
-        int(match[1]) for name in names if (match := re.fullmatch(re.escape(stem) + r"(\d+)", name))
+        int(match[1]) for name in names if (match := re.fullmatch(re.escape(stem) + _NUMBER, name))
     ]
     return f"{stem}{max(numbers, default=0) + 1}"
 
@@ -129,13 +180,18 @@ def _git_bytes(
     root: Path, *arguments: str, data: bytes = b"", env: Mapping[str, str] | None = None
 ) -> bytes:
     """git's standard output. Raises ToolMissing without git, EnvironmentUnfit with its words."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name.startswith(_KEPT_VARIABLES)
+    }
     try:
         done = subprocess.run(
             ["git", *arguments],
             cwd=root,
             input=data,
             capture_output=True,
-            env={**os.environ, **(env or {})},
+            env={**kept, **(env or {})},
         )
     except FileNotFoundError as error:
         raise ToolMissing("git: not installed; submissions are tags, which it makes") from error

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.errors import EnvironmentUnfit, UsageError
 from harness.files import expand_home
+from harness.packing.folders import SHELF
 from harness.records import format_us
 from harness.submit.readiness import Entry
 
@@ -31,6 +33,20 @@ def submission_files(entries: Sequence[Entry], commit: str, single: bool) -> dic
         files[f"{prefix}solution.json"] = entry.packed.text.encode()
         for source in solution["sources"]:
             path = f"{prefix}{SOURCE_FOLDER}/{entry.config.language}/{source['path']}"
+            files[path] = source["content"].encode()
+    return files
+
+
+def origins(root: Path, entries: Sequence[Entry]) -> dict[str, bytes]:
+    """Path below root -> bytes of what the entries were packed from: each source as it was packed,
+    each room's config.toml, and the checkout's own."""
+    files = {"config.toml": (root / "config.toml").read_bytes()}
+    for entry in entries:
+        folder = f"solutions/{entry.room.name}"
+        files[f"{folder}/config.toml"] = (root / folder / "config.toml").read_bytes()
+        for source in json.loads(entry.packed.text)["sources"]:
+            in_room = f"{folder}/{source['path']}"
+            path = in_room if (root / in_room).exists() else f"solutions/{SHELF}/{source['path']}"
             files[path] = source["content"].encode()
     return files
 
@@ -114,21 +130,55 @@ def require_free(directory: Path, checkout: Path) -> Path:
 
 
 def write_tree(files: Mapping[str, bytes], directory: Path) -> None:
-    """Write the files into a new or empty folder, which appears whole or not at all."""
+    """Write the files into a new or empty folder, all or none. Raises EnvironmentUnfit.
+
+    A new folder appears whole. An empty one stays the folder that it is, which may be a mount
+    point or lie where nothing else may be written.
+    """
+    is_new = not directory.exists()
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+        staging = directory.parent if is_new else directory
+        partial = Path(tempfile.mkdtemp(dir=staging, prefix=f".{directory.name}."))
         try:
             for name, data in files.items():
                 path = partial / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-            partial.chmod(0o755)
-            if directory.is_dir():
-                directory.rmdir()
-            partial.rename(directory)
+            if is_new:
+                partial.chmod(0o755)
+                partial.rename(directory)
+            else:
+                for path in sorted(partial.iterdir()):
+                    path.rename(directory / path.name)
+                partial.rmdir()
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
+            if not is_new:
+                _take_away(files, directory)
             raise
     except OSError as error:
         raise EnvironmentUnfit(f"{directory}: cannot be written: {error}") from error
+
+
+@contextlib.contextmanager
+def written_tree(files: Mapping[str, bytes], directory: Path) -> Iterator[None]:
+    """write_tree, undone where the block fails: the next attempt finds the folder free again."""
+    is_new = not directory.exists()
+    write_tree(files, directory)
+    try:
+        yield
+    except BaseException:
+        _take_away(files, directory)
+        if is_new:
+            directory.rmdir()
+        raise
+
+
+def _take_away(files: Mapping[str, bytes], directory: Path) -> None:
+    for name in {name.partition("/")[0] for name in files}:
+        path = directory / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -14,10 +14,10 @@ from harness.audit.record import ProbeResult
 from harness.cli import main
 from harness.cli import submit as command
 from harness.config import load_workspace
-from harness.errors import ExitCode, SubmissionRefused, UsageError
+from harness.errors import EnvironmentUnfit, ExitCode, SubmissionRefused, UsageError
 from harness.packing import pack
 from harness.packing.folders import SOURCE_SUFFIXES
-from harness.records import to_text, write_latest
+from harness.records import DatasetIdentity, to_text, write_latest
 from harness.submit import (
     CONTEST_DEFINITIONS,
     check_tree,
@@ -312,6 +312,50 @@ def test_a_sweep_with_other_settings_is_refused(checkout):
     assert "protocol.trials: expected the official 3, got 1" in refused(checkout, ROOM)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"judge_sha256": "0" * 64}, "judged by another judge: expected "),
+        ({"dataset": DatasetIdentity("generated", "0" * 64)}, "judged on other data: expected "),
+        ({"definition": "gdn_prefill_qk4_v8_d128_k_last"}, "definition: expected gdn_decode_qk4"),
+        ({"clocks": {"samples": 2, "throttled": 3}}, "clocks: 3 of 2 samples throttled"),
+        ({"measured_at": "2999-01-01T00:00:00Z"}, "measured_at: expected a time before 2"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_record_that_today_contradicts_is_refused(checkout, change, words):
+    overwrite_latest(checkout, replace(sweep(checkout, ROOM), **change))
+    text = refused(checkout, ROOM)
+    assert "1 objection:" in text
+    assert f"results/latest/nvidia-h200/gdn_decode.json: {words}" in text
+    assert "; run `python -m harness evaluate gdn_decode --workloads all --record`" in text
+
+
+def test_a_record_of_other_axes_is_refused(checkout):
+    record = sweep(checkout, ROOM)
+    first, *others = record.workloads
+    other = replace(first, axes={"batch_size": 4096})
+    overwrite_latest(checkout, replace(record, workloads=(other, *others)))
+    text = refused(checkout, ROOM)
+    expected = f"{first.uuid[:8]}.axes: expected {dict(first.axes)}, got {{'batch_size': 4096}}"
+    assert f"{expected}; run `python -m harness evaluate" in text
+
+
+def test_a_judge_that_changed_since_asks_for_a_new_sweep(checkout):
+    path = checkout.root / "harness" / "timing.py"
+    path.write_text(path.read_text() + "\n")
+    text = refused(checkout)
+    assert "5 objections" in text
+    assert text.count("judged by another judge") == 5
+
+
+def test_a_shelf_that_is_a_link_is_refused(checkout):
+    shelf = checkout.root / "solutions" / "common"
+    shelf.rename(checkout.root / "elsewhere")
+    shelf.symlink_to("../elsewhere")
+    assert "solutions/common: expected a folder, got a symbolic link" in refused(checkout, "moe")
+
+
 def test_a_failed_audit_is_refused_whatever_is_asked(checkout):
     fail_audit(checkout)
     for options in ({}, {"without_audit": True}):
@@ -410,6 +454,27 @@ def test_the_folder_must_be_free_and_outside(checkout, tmp_path, capsys):
     assert submit(capsys, tmp_path / "out", ROOM)[0] == ExitCode.OK
     code, _, err = submit(capsys, tmp_path / "out", ROOM)
     assert (code, "got one in use" in err) == (ExitCode.USAGE, True)
+
+
+def test_an_empty_folder_stays_the_folder_that_it_is(tmp_path):
+    """It may be a mount point, which nothing can be renamed over."""
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    before = folder.stat()
+    write_tree({"README.md": b"1", "a/b": b"2"}, folder)
+    after = folder.stat()
+    assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["README.md", "a", "b", "out"]
+
+
+@pytest.mark.parametrize("existed", [False, True], ids=["new folder", "empty folder"])
+def test_a_tree_that_cannot_be_written_whole_leaves_nothing(tmp_path, existed):
+    folder = tmp_path / "out"
+    if existed:
+        folder.mkdir()
+    with pytest.raises(EnvironmentUnfit, match="cannot be written"):
+        write_tree({"a": b"1", "a/b": b"2"}, folder)
+    assert sorted(tmp_path.rglob("*")) == [folder] * existed
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,20 @@ from harness.errors import (
     ToolMissing,
 )
 from harness.packing import pack
-from harness.submit import Tag, collect, make_tag, push_tag, require_clean
+from harness.records import write_latest
+from harness.submit import (
+    Tag,
+    choose_rooms,
+    collect,
+    make_tag,
+    origins,
+    prepare,
+    push_tag,
+    require_clean,
+    require_committed,
+)
 from harness.submit.tags import commit_tree, extract, next_tag
-from tests.submission_checkout import commit_all, git, submission_checkout
+from tests.submission_checkout import commit_all, git, submission_checkout, sweep, write_audit
 
 ROOM, DEFINITION = "gdn_decode", "gdn_decode_qk4_v8_d128_k_last"
 
@@ -144,6 +155,50 @@ def test_single_definitions_may_be_numbered_by_themselves(checkout, tmp_path, ca
         assert (code, f"tagged submission-{definition}-v{number}:" in out) == (ExitCode.OK, True)
 
 
+def test_a_number_that_nobody_counted_to_is_passed_over(repository):
+    head = git(repository, "rev-parse", "HEAD").strip()
+    packed = repository / ".git" / "packed-refs"
+    packed.write_text(
+        "# pack-refs with: peeled fully-peeled sorted \n"
+        f"{head} refs/tags/submission-v3\n{head} refs/tags/submission-v{'9' * 5000}\n"
+    )
+    assert len(git(repository, "tag", "--list")) > 5000
+    assert next_tag(repository, None, None) == "submission-v4"
+
+
+def without_identity(root):
+    git(root, "config", "--unset", "user.name")
+    git(root, "config", "--unset", "user.email")
+    git(root, "config", "user.useConfigOnly", "true")
+
+
+def without_signing(root):
+    git(root, "config", "tag.gpgSign", "true")
+    git(root, "config", "gpg.program", "false")
+
+
+@pytest.mark.parametrize("existed", [False, True], ids=["new folder", "empty folder"])
+@pytest.mark.parametrize("spoil", [without_identity, without_signing])
+def test_a_failed_tag_leaves_the_folder_free(
+    checkout, tmp_path, capsys, monkeypatch, spoil, existed
+):
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "EMAIL"):
+        monkeypatch.delenv(name, raising=False)
+    out = tmp_path / "out"
+    if existed:
+        out.mkdir()
+    config = (checkout.root / ".git" / "config").read_text()
+    spoil(checkout.root)
+    code, shown, err = submit(capsys, out, ROOM, "--single", "--tag")
+    assert (code, shown) == (ExitCode.UNFIT, ""), err
+    assert git(checkout.root, "tag", "--list") == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkout"] + ["out"] * existed
+    assert not existed or list(out.iterdir()) == []
+    (checkout.root / ".git" / "config").write_text(config)
+    assert submit(capsys, out, ROOM, "--single", "--tag")[0] == ExitCode.OK
+
+
 def test_a_tag_is_never_overwritten(repository):
     commit = git(repository, "rev-parse", "HEAD").strip()
     make_tag(repository, Tag("submission-v1", commit), "one")
@@ -182,10 +237,95 @@ def test_files_of_a_commit_come_back_as_they_went_in(repository, tmp_path):
     }
 
 
-def test_a_folder_without_a_repository_is_unfit(tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    with pytest.raises(EnvironmentUnfit, match="git status"):
+def test_a_folder_without_a_repository_is_unfit(tmp_path):
+    with pytest.raises(EnvironmentUnfit, match="git rev-parse --show-toplevel"):
         require_clean(tmp_path)
+
+
+def test_a_checkout_inside_another_repository_is_unfit(repository):
+    """There, an ignored checkout looks clean and no commit holds it."""
+    (repository / "inner").mkdir()
+    (repository / ".git" / "info" / "exclude").write_text("/inner/\n")
+    (repository / "inner" / "kernel.py").write_text("1\n")
+    with pytest.raises(EnvironmentUnfit, match="expected the top of a git repository"):
+        require_clean(repository / "inner")
+
+
+def test_a_hook_s_variables_do_not_lead_to_another_repository(repository, tmp_path, monkeypatch):
+    git(tmp_path, "init", "--quiet", "elsewhere")
+    head = git(repository, "rev-parse", "HEAD").strip()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere" / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(repository))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    assert require_clean(repository) == head
+
+
+def test_who_tags_may_come_from_the_environment(repository, monkeypatch):
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody Else")
+    commit = commit_tree(
+        repository, {"a": b"1\n"}, git(repository, "rev-parse", "HEAD").strip(), ""
+    )
+    assert git(repository, "log", "-1", "--format=%an", commit) == "Somebody Else\n"
+
+
+KERNEL = f"solutions/{ROOM}/kernel.py"
+
+
+def skip_in_worktree(root):
+    git(root, "update-index", "--skip-worktree", KERNEL)
+
+
+def assume_unchanged(root):
+    git(root, "update-index", "--assume-unchanged", KERNEL)
+
+
+def ignore(root):
+    (root / ".git" / "info" / "exclude").write_text(f"/{KERNEL}\n")
+    git(root, "rm", "--quiet", "--cached", KERNEL)
+    git(root, "commit", "--quiet", "--message", "without the kernel")
+
+
+def commit_a_link(root):
+    blob = git(root, "rev-parse", f"HEAD:{KERNEL}").strip()
+    git(root, "update-index", "--cacheinfo", f"120000,{blob},{KERNEL}")
+    git(root, "commit", "--quiet", "--message", "a link")
+    skip_in_worktree(root)
+
+
+@pytest.mark.parametrize(
+    ("hide", "words"),
+    [
+        (skip_in_worktree, "other bytes there"),
+        (assume_unchanged, "other bytes there"),
+        (ignore, "missing there"),
+        (commit_a_link, "no regular file there"),
+    ],
+)
+def test_what_status_passes_over_is_refused(checkout, tmp_path, capsys, hide, words):
+    hide(checkout.root)
+    if words == "other bytes there":
+        kernel = checkout.root / KERNEL
+        kernel.write_text(kernel.read_text() + "\n# later\n")
+        write_latest(sweep(checkout, ROOM), checkout.root)
+        write_audit(checkout, ROOM)
+        git(checkout.root, "add", "results")
+        git(checkout.root, "commit", "--quiet", "--message", "evidence of the hidden bytes")
+    assert git(checkout.root, "status", "--porcelain") == ""
+    code, out, err = submit(capsys, tmp_path / "out", ROOM)
+    assert (code, out) == (ExitCode.FAILED, "")
+    assert f"got {KERNEL} ({words})" in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["config.toml", f"solutions/{ROOM}/config.toml", "solutions/common/arguments.py"]
+)
+def test_settings_and_the_shelf_are_compared_too(checkout, path):
+    files = origins(checkout.root, prepare(checkout, choose_rooms(checkout, [ROOM, "moe"])))
+    head = git(checkout.root, "rev-parse", "HEAD").strip()
+    require_committed(checkout.root, head, files)
+    with pytest.raises(SubmissionRefused, match=rf"got {path} \(other bytes there\); commit"):
+        require_committed(checkout.root, head, {**files, path: files[path] + b"\n"})
 
 
 def test_without_git_the_message_names_it(repository, monkeypatch):
