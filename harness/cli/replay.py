@@ -6,7 +6,7 @@ import click
 
 from harness.config import load_workspace
 from harness.evaluate.progress import SweepProgress
-from harness.replay.engine import BATCH_TRIALS, ReplayRequest, run_replay
+from harness.replay.engine import BATCH_TRIALS, MAX_TRIALS, ReplayRequest, run_replay
 
 
 @click.command()
@@ -20,14 +20,17 @@ from harness.replay.engine import BATCH_TRIALS, ReplayRequest, run_replay
 )
 @click.option(
     "--trials",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_TRIALS),
     default=BATCH_TRIALS,
     show_default=True,
     help="Of each workload, each with fresh inputs.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
-    "--trial", type=click.IntRange(min=0), metavar="K", help="Only trial K, shown and not kept."
+    "--trial",
+    type=click.IntRange(0, MAX_TRIALS - 1),
+    metavar="K",
+    help="Only trial K, shown and not kept.",
 )
 @click.option("--resume", is_flag=True, help="Keep trials of the same solution, judge and machine.")
 @click.option("--record", is_flag=True, help="Keep the replay in results/replay.")

@@ -47,6 +47,7 @@ from harness.replay.record import ReplayRecord, ReplayRow, summarise_row, write_
 from harness.replay.suspicion import suspicion
 
 BATCH_TRIALS = 100
+MAX_TRIALS = 1_000_000  # of a workload: their margins are held in memory
 PROGRESS_S = 10.0
 MAX_CRASHES = 20  # of a workload: each costs a worker, which takes seconds to start
 SHOWN_MISMATCHES = 5
@@ -176,6 +177,8 @@ def replay_solution(
 def _refuse_contradictions(request: ReplayRequest, facts: DeviceFacts) -> None:
     if request.only_trial is not None and (request.record or request.resume):
         raise UsageError("--trial runs one trial alone: expected no --record and no --resume")
+    if request.limit_s is not None and not request.limit_s >= 0.0:  # nor NaN
+        raise UsageError(f"--limit-s: expected seconds of at least 0, got {request.limit_s}")
     if request.record and facts.uuid is None:
         raise UsageError("--record keeps evidence: expected a GPU, got none; leave it out")
 
@@ -215,15 +218,18 @@ def _run_gaps(
 ) -> list[ReplayEntry]:
     """The trials that are missing, batch after batch, until one of them cannot go on."""
     job, key = replay.job(row), replay.key(row)
-    pending = deque(split(gaps, BATCH_TRIALS))
+    batches = split(gaps, BATCH_TRIALS)
+    remainders: deque[range] = deque()
     entries: list[ReplayEntry] = []
     meter = _Meter(replay, row, sum(entry.result.done for entry in kept))
     crashes = 0
-    while pending:
+    while batch := remainders.popleft() if remainders else next(batches, None):
+        if crashes == MAX_CRASHES:
+            replay.stopped[row.uuid] = f"{crashes} trials ended the worker", True
+            break
         if time.monotonic() >= replay.deadline:
             replay.stopped[row.uuid] = OUT_OF_TIME, False
             break
-        batch = pending.popleft()
         begin = utc_now(timespec="microseconds")
         outcome, begun = _run_batch(replay.pool, job, batch)
         first, result = batch.start, _result_of(outcome)
@@ -243,10 +249,7 @@ def _run_gaps(
         ledger.append(entry)
         entries.append(entry)
         meter.count(result)
-        pending.extendleft(part for part in reversed(rest) if part)
-        if crashes == MAX_CRASHES and pending:
-            replay.stopped[row.uuid] = f"{crashes} trials ended the worker", True
-            break
+        remainders.extendleft(part for part in reversed(rest) if part)
     return entries
 
 

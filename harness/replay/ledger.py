@@ -6,8 +6,9 @@ below traces/ for traces of their own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,22 +93,50 @@ class ReplayLedger:
 def choose_entries(
     entries: Sequence[ReplayEntry], trials: int
 ) -> tuple[list[ReplayEntry], list[range]]:
-    """Batches that together hold each of the first `trials` trials at most once, the newest
-    first asked, in order of their trials; and the ranges that none of them holds."""
-    chosen: dict[int, ReplayEntry] = {}
+    """Batches that together hold each of the first `trials` trials at most once, in order of
+    their trials; and the ranges that none of them holds.
+
+    entries: of one key, oldest first. Larger batches go before smaller ones, newer before older.
+    A trial that mismatched in any batch has mismatched: what a batch left out holds is added to
+    the chosen one with that trial, or is a batch of its own.
+    """
+    chosen: list[ReplayEntry] = []
     taken: set[int] = set()
-    for entry in reversed(entries):
+    for entry in sorted(reversed(entries), key=lambda entry: -entry.result.done):
         if entry.trials.stop <= trials and taken.isdisjoint(entry.trials):
             taken.update(entry.trials)
-            chosen[entry.first] = entry
+            chosen.append(entry)
+    wrong = {
+        found.trial: replace(entry, first=found.trial, result=BatchResult(1, (found,)))
+        for entry in entries
+        for found in entry.result.mismatches
+    }
+    chosen = [_with_mismatches(entry, wrong) for entry in chosen]
+    chosen += [one for trial, one in wrong.items() if trial < trials and trial not in taken]
+    chosen.sort(key=lambda entry: entry.first)
     gaps, start = [], 0
-    for first in sorted(chosen):
-        if first > start:
-            gaps.append(range(start, first))
-        start = chosen[first].trials.stop
+    for entry in chosen:
+        if entry.first > start:
+            gaps.append(range(start, entry.first))
+        start = entry.trials.stop
     if start < trials:
         gaps.append(range(start, trials))
-    return [chosen[first] for first in sorted(chosen)], gaps
+    return chosen, gaps
+
+
+def _with_mismatches(entry: ReplayEntry, wrong: Mapping[int, ReplayEntry]) -> ReplayEntry:
+    """`entry` with the mismatches that other batches saw in its trials. wrong: trial -> batch."""
+    own = {found.trial for found in entry.result.mismatches}
+    added = [wrong[trial] for trial in entry.trials if trial in wrong and trial not in own]
+    if not added:
+        return entry
+    mismatches = [found for one in (entry, *added) for found in one.result.mismatches]
+    result = replace(
+        entry.result,
+        mismatches=tuple(sorted(mismatches, key=lambda found: found.trial)),
+        untested=tuple(trial for trial in entry.result.untested if trial not in wrong),
+    )
+    return replace(entry, result=result, started_at=min(one.started_at for one in (entry, *added)))
 
 
 def _read_entry(table: Fields) -> ReplayEntry:
@@ -130,4 +159,9 @@ def _read_entry(table: Fields) -> ReplayEntry:
         ended_at=table.text("ended_at"),
     )
     table.done()
+    named = Counter([found.trial for found in entry.result.mismatches] + [*entry.result.untested])
+    impossible = [n for n, count in named.items() if count > 1 or n not in entry.trials]
+    if impossible:
+        expected = f"each trial at most once, from {entry.first} to {entry.trials.stop - 1}"
+        raise table.fail("result", expected, impossible[0])
     return entry

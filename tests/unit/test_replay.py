@@ -20,7 +20,7 @@ from harness.records import LedgerWarning
 from harness.replay import engine, suspicion
 from harness.replay.batch import BatchResult, Boundary, Mismatch, batch_range, split
 from harness.replay.engine import MAX_CRASHES, ReplayRequest, run_replay
-from harness.replay.ledger import ReplayEntry, ReplayKey, ReplayLedger, choose_entries
+from harness.replay.ledger import ReplayLedger
 from harness.replay.record import MAX_LISTED, ReplayRecord, load_replay, write_replay
 from harness.replay.statistics import clopper_pearson
 from tests.sample_replay import mismatch, replay_record
@@ -346,19 +346,17 @@ def test_a_torn_line_is_left_out_and_its_trials_run_again(room):
     assert pool.asked == [(room.uuids[0], range(100, 200))]
 
 
-def entry(first, done, label="x"):
-    key = ReplayKey("a", "b", "c", "d", (), "gpu", 0, "uuid")
-    return ReplayEntry(key, first, BatchResult(done), label, label)
-
-
-def test_of_batches_that_overlap_the_newest_counts():
-    old, new, beyond = entry(0, 100, "old"), entry(50, 100, "new"), entry(150, 100)
-    chosen, gaps = choose_entries([old, new, beyond], 200)
-    assert chosen == [new]
-    assert gaps == [range(50), range(150, 200)]
-    assert list(split([range(30, 50), range(150, 420)], 100)) == [
-        range(30, 50), range(150, 200), range(200, 300), range(300, 400), range(400, 420)
-    ]  # fmt: skip
+def test_a_mismatch_survives_a_shorter_run_after_it(room):
+    """The later trial 50 passes, as after a race; the replay of 100 must still know of it."""
+    uuid = room.uuids[0]
+    one = {"workloads": (uuid,), "record": True}
+    room.replay(lambda _, trial, seed: "INCORRECT_NUMERICAL" if trial == 50 else None, **one)
+    room.replay(sound, **one, trials=1)
+    for trials, asked in ((100, []), (60, [(uuid, range(1, 50)), (uuid, range(51, 60))])):
+        code, pool, _ = room.replay(sound, **one, trials=trials, resume=True)
+        assert (code, pool.asked) == (ExitCode.FAILED, asked)
+        (row,) = room.record().workloads
+        assert row.trials == trials and [found.trial for found in row.listed] == [50]
 
 
 def test_the_time_limit_stops_between_batches_and_resume_goes_on(room, monkeypatch):
@@ -379,6 +377,21 @@ def test_the_time_limit_stops_between_batches_and_resume_goes_on(room, monkeypat
     assert room.replay(sound, trials=200, resume=True)[0] is ExitCode.OK
 
 
+def test_a_limit_of_0_plans_no_further_than_the_next_batch(room, monkeypatch):
+    planned = []
+
+    def watched(gaps, size):
+        for batch in split(gaps, size):
+            planned.append(batch)
+            yield batch
+
+    monkeypatch.setattr(engine, "split", watched)
+    code, pool, text = room.replay(sound, trials=engine.MAX_TRIALS, limit_s=0.0)
+    assert (code, pool.asked) == (ExitCode.INCOMPLETE, [])
+    assert text.count("incomplete: the time limit passed") == 3
+    assert planned == [range(100)] * 3
+
+
 # Requests
 
 
@@ -386,6 +399,23 @@ def test_contradictions_are_refused(room):
     for facts, request in ((GPU, {"record": True, "only_trial": 1}), (CPU, {"record": True})):
         with pytest.raises(UsageError, match="expected"):
             room.replay(sound, facts=facts, **request)
+
+
+@pytest.mark.parametrize("limit_s", [float("nan"), -1.0])
+def test_a_limit_that_is_no_time_is_refused(room, limit_s):
+    with pytest.raises(UsageError, match="--limit-s: expected seconds of at least 0, got"):
+        room.replay(sound, limit_s=limit_s)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "most"), [("--trials", 1_000_001, 1_000_000), ("--trial", 10**6, 999_999)]
+)
+def test_more_trials_than_a_replay_holds_are_refused(monkeypatch, capsys, option, value, most):
+    monkeypatch.setattr(import_module("harness.cli.replay"), "run_replay", lambda *_: ExitCode.OK)
+    assert main(["replay", ROOM, option, str(value)]) == ExitCode.USAGE
+    message = capsys.readouterr().err
+    assert option in message and f"{value} is not in the range" in message
+    assert f"<={most}" in message
 
 
 def test_trials_run_without_a_gpu_too(room):
