@@ -32,24 +32,69 @@ from harness.packing import Packed, pack
 from harness.records import HASH_CHARACTERS, RunRecord, all_latest
 
 OP_NAMESPACE = "contest_kernels"
-_loaded: dict[str, Callable[..., Any]] = {}
+_OPTIONAL = re.compile(r"\boptional\b")  # in an input's description: None stands for something
+_SIZE_RELATION = re.compile(r"(\w+) == (\w+) \+ (\d+)")  # a constraint between two axes
+_loaded: dict[str, LoadedKernel] = {}
 _loading = threading.Lock()
 
 
-def load(solution: str | Path, route: str | None = None) -> Callable[..., Any]:
+class LoadedKernel:
+    """A solution as a function: what `load` returns. It is pickled as where it was loaded from, and
+    loaded again where it is unpickled, which Ray and multiprocessing's spawn do.
+
+    origin: arguments of `load`. run: the custom op. definition: flashinfer-bench's.
+    """
+
+    def __init__(
+        self, name: str, origin: tuple[str, str | None], run: Callable[..., Any], definition: Any
+    ) -> None:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = [inspect.Parameter(argument, kind) for argument in definition.inputs]
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = _describe(definition)
+        self.__signature__ = inspect.Signature(parameters)
+        self._origin = origin
+        self._run = run
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        return self._run(*inputs, **named)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.__name__}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_same, (self.__name__, *self._origin)
+
+
+def _load_same(name: str, solution: str, route: str | None) -> LoadedKernel:
+    kernel = load(solution, route)
+    if kernel.__name__ != name:
+        raise UsageError(
+            f"{solution}: expected {name}, which was pickled; got {kernel.__name__}: use the same "
+            "commit in both processes"
+        )
+    return kernel
+
+
+def load(solution: str | Path, route: str | None = None) -> LoadedKernel:
     """A packed solution as a function from the definition's inputs to its outputs.
 
     solution: a room of this checkout, or the path of a packed JSON whose definition lies in
     definitions/. route: "portable" to leave a room's native route out.
     Returns one tensor, or a tuple in the definition's order; outputs are on the first tensor's
     device. There is no gradient. The same content is built and registered once.
-    Raises UsageError or PackingError for what is no solution, EnvironmentUnfit without a GPU unless
-    TRITON_INTERPRET=1 was set before Triton was imported.
+    Raises UsageError, ConfigError or PackingError for what is no solution, EnvironmentUnfit without
+    a GPU unless TRITON_INTERPRET=1 was set before Triton was imported. The function raises
+    TypeError for None where a tensor is required, ValueError for tensors on different devices.
     """
+    if not isinstance(solution, str | Path):
+        raise UsageError(f"load: expected a room or a path, got {solution!r}")
     name, text, definition = _read_solution(solution, route)
+    packed = Path(solution).suffix == ".json"
+    origin = str(expand_home(solution).absolute()) if packed else str(solution), route
     with _loading:
         if name not in _loaded:
-            _loaded[name] = _register(name, text, definition)
+            _loaded[name] = _register(name, origin, text, definition)
         return _loaded[name]
 
 
@@ -96,7 +141,9 @@ def _require_device(language: str) -> None:
         )
 
 
-def _register(name: str, text: str, definition_text: str) -> Callable[..., Any]:
+def _register(
+    name: str, origin: tuple[str, str | None], text: str, definition_text: str
+) -> LoadedKernel:
     """Build the solution, register it as a custom op, and return the function that calls it."""
     import torch
     from flashinfer_bench.compile import BuilderRegistry
@@ -124,16 +171,7 @@ def _register(name: str, text: str, definition_text: str) -> Callable[..., Any]:
         f"{OP_NAMESPACE}::{name}", compute, mutates_args=(), schema=_schema(definition)
     )
     op.register_fake(fake)
-
-    def call(*inputs: Any, **named: Any) -> Any:
-        return op(*inputs, **named)
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(argument, kind) for argument in definition.inputs]
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = _describe(definition)
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return call
+    return LoadedKernel(name, origin, op, definition)
 
 
 def _returned(outputs: list[Any]) -> Any:
@@ -141,16 +179,21 @@ def _returned(outputs: list[Any]) -> Any:
 
 
 def _schema(definition: Any) -> str:
-    """The op's types, such as `(Tensor q, float scale) -> (Tensor, Tensor)`."""
+    """The op's types, such as `(Tensor q, Tensor? state, float scale) -> (Tensor, Tensor)`."""
     from flashinfer_bench.utils import dtype_str_to_python_dtype
 
-    arguments = [
-        f"{dtype_str_to_python_dtype(_dtype(spec)).__name__ if spec.shape is None else 'Tensor'} "
-        f"{name}"
-        for name, spec in definition.inputs.items()
-    ]
+    def kind(spec: Any) -> str:
+        if spec.shape is None:
+            return str(dtype_str_to_python_dtype(_dtype(spec)).__name__)
+        return "Tensor?" if _is_optional(spec) else "Tensor"
+
+    arguments = [f"{kind(spec)} {name}" for name, spec in definition.inputs.items()]
     results = ", ".join("Tensor" for _ in definition.outputs)
     return f"({', '.join(arguments)}) -> ({results})"
+
+
+def _is_optional(spec: Any) -> bool:
+    return _OPTIONAL.search(spec.description or "") is not None
 
 
 def _dtype(spec: Any) -> str:
@@ -173,23 +216,31 @@ def _describe(definition: Any) -> str:
 
 @dataclass(frozen=True)
 class _OutputMaker:
-    """Allocates a definition's outputs from its inputs, real or fake.
+    """Allocates a definition's outputs from its inputs, real or fake, and checks what allocation
+    depends on: that required tensors are there, and all on one device.
 
-    axes: an axis -> (input, dimension) that shows its size. outputs: shape (sizes, and names of
-    variable axes) and torch dtype of each.
+    required: tensor inputs -> whether None is refused, in the definition's order; numbers have
+    None. axes: an axis -> the places (input, dimension, surplus) that show its size plus a surplus.
+    outputs: shape (sizes, and names of variable axes) and torch dtype of each.
     """
 
-    axes: dict[str, tuple[int, int]]
+    required: tuple[tuple[str, bool | None], ...]
+    axes: dict[str, list[tuple[int, int, int]]]
     outputs: tuple[tuple[tuple[int | str, ...], Any], ...]
 
     @staticmethod
     def of(definition: Any) -> _OutputMaker:
         from flashinfer_bench.utils import dtype_str_to_torch_dtype
 
-        axes: dict[str, tuple[int, int]] = {}
+        axes: dict[str, list[tuple[int, int, int]]] = {}
         for index, spec in enumerate(definition.inputs.values()):
             for dimension, axis in enumerate(spec.shape or ()):
-                axes.setdefault(axis, (index, dimension))
+                axes.setdefault(axis, []).append((index, dimension, 0))
+        for constraint in definition.constraints or ():
+            if related := _SIZE_RELATION.fullmatch(constraint):
+                longer, shorter, surplus = related.groups()
+                places = [(*place[:2], int(surplus)) for place in axes.get(longer, ())]
+                axes.setdefault(shorter, []).extend(places)
         outputs = tuple(
             (
                 tuple(getattr(definition.axes[axis], "value", axis) for axis in spec.shape or ()),
@@ -197,22 +248,44 @@ class _OutputMaker:
             )
             for spec in definition.outputs.values()
         )
-        return _OutputMaker(axes, outputs)
+        required = tuple(
+            (name, None if spec.shape is None else not _is_optional(spec))
+            for name, spec in definition.inputs.items()
+        )
+        return _OutputMaker(required, axes, outputs)
 
     def make(self, inputs: Sequence[Any]) -> list[Any]:
         import torch
 
-        device = next(value.device for value in inputs if isinstance(value, torch.Tensor))
+        device = self._common_device(inputs)
         return [
             torch.empty([self._size(inputs, axis) for axis in shape], dtype=dtype, device=device)
             for shape, dtype in self.outputs
         ]
 
+    def _common_device(self, inputs: Sequence[Any]) -> Any:
+        first = None
+        for (name, is_required), value in zip(self.required, inputs, strict=True):
+            if is_required is None or (value is None and not is_required):
+                continue
+            if value is None:
+                raise TypeError(f"{name}: expected a tensor, got None")
+            if first is None:
+                first = name, value.device
+            elif value.device != first[1]:
+                raise ValueError(
+                    f"{name}: expected a tensor on {first[1]}, where {first[0]} is; got one on "
+                    f"{value.device}"
+                )
+        return first[1] if first else None
+
     def _size(self, inputs: Sequence[Any], axis: int | str) -> Any:
         if isinstance(axis, int):
             return axis
-        index, dimension = self.axes[axis]
-        return inputs[index].shape[dimension]
+        index, dimension, surplus = next(
+            place for place in self.axes[axis] if inputs[place[0]] is not None
+        )
+        return inputs[index].shape[dimension] - surplus
 
 
 def write_apply_set(workspace: Workspace, room_name: str, directory: Path) -> Packed:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable
 from typing import Any
 
 from harness.cluster.worker import Fingerprint, Worker, own_checkout, sources_sha256
 from harness.errors import EnvironmentUnfit, HarnessError, ToolMissing
+
+PROBE_LIMIT_S = 5.0
 
 
 def load_ray() -> Any:
@@ -24,17 +27,30 @@ def load_ray() -> Any:
 
 
 def connect(ray: Any, **options: Any) -> None:
-    """Join the cluster of RAY_ADDRESS or of this machine, or start one. options: for ray.init."""
+    """Join the cluster of RAY_ADDRESS or of this machine, or start one. options: for ray.init.
+
+    Raises EnvironmentUnfit where none can be reached.
+    """
+    address = options.get("address") or os.environ.get("RAY_ADDRESS", "")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of a cluster started here, as the path
     paths = [str(own_checkout()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in dict.fromkeys(paths) if path)
     try:
+        _probe(address)
         ray.init(log_to_driver=False, include_dashboard=False, logging_level="ERROR", **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise EnvironmentUnfit(
-            f"cluster: expected a Ray cluster at {os.environ.get('RAY_ADDRESS', 'this machine')}, "
-            f"got {first_line(error)}; `ray status` there says whether it runs"
+            f"cluster: expected a Ray cluster at {address or 'this machine'}, got "
+            f"{first_line(error)}; `ray status` there says whether it runs"
         ) from error
+
+
+def _probe(address: str) -> None:
+    """Raises OSError where nobody listens at host:port: Ray itself tries for minutes, and prints
+    its protocol's errors."""
+    host, colon, port = address.rpartition(":")
+    if colon and "://" not in address:
+        socket.create_connection((host.strip("[]"), port), timeout=PROBE_LIMIT_S).close()
 
 
 def located(ray: Any) -> type:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.cluster.connection import agree
+from harness.cluster import connection
+from harness.cluster.connection import agree, connect
 from harness.cluster.estimates import BASE_S, expected_s
 from harness.cluster.schedule import ATTEMPTS, Item, Schedule
 from harness.cluster.simulate import official_load, simulate
@@ -220,6 +222,61 @@ def test_without_ray_the_engine_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["evaluate", "--engine", "ray"]) == ExitCode.TOOL_MISSING
     assert "install the extra `cluster`" in capsys.readouterr().err
+
+
+class RayOfNothing:
+    """Stands for the package: counts who asks to join."""
+
+    def __init__(self):
+        self.joined = 0
+
+    def init(self, **_):
+        self.joined += 1
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    for name in ("PYTHONPATH", "RAY_USAGE_STATS_ENABLED"):
+        monkeypatch.setenv(name, "1")  # connect sets them; this puts them back
+    return RayOfNothing()
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_an_address_where_nobody_listens_is_refused_before_ray_tries(ray, listener, monkeypatch):
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    listener.close()
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(EnvironmentUnfit, match=f"expected a Ray cluster at {address}, got Conn"):
+        connect(ray)
+    assert ray.joined == 0
+
+
+def test_a_host_that_does_not_answer_is_given_up_after_seconds(ray, monkeypatch):
+    def create_connection(address, timeout):
+        assert (address, timeout <= 10.0) == (("::1", "6379"), True)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(connection.socket, "create_connection", create_connection)
+    with pytest.raises(EnvironmentUnfit, match=r"at \[::1\]:6379, got TimeoutError: timed out"):
+        connect(ray, address="[::1]:6379")
+
+
+def test_an_address_where_somebody_listens_is_rays_matter(ray, listener, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{listener.getsockname()[1]}")
+    connect(ray)
+    assert ray.joined == 1
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "ray://127.0.0.1:1", "nonsense", ""])
+def test_what_is_no_host_and_port_is_rays_matter(ray, address, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    connect(ray)
+    assert ray.joined == 1
 
 
 def test_ray_is_loaded_by_nothing_but_the_engine_that_is_entered():

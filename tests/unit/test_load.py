@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
+import pickle
 import runpy
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +89,7 @@ def test_it_is_named_after_its_content_and_registered_once(decode):
     assert decode.__name__ == f"gdn_decode_{pack(load_workspace(), ROOM).sha256[:8]}"
     assert harness.load(ROOM) is decode
     assert str(registered(decode)._schema) == (
-        f"contest_kernels::{decode.__name__}(Tensor q, Tensor k, Tensor v, Tensor state, "
+        f"contest_kernels::{decode.__name__}(Tensor q, Tensor k, Tensor v, Tensor? state, "
         "Tensor A_log, Tensor a, Tensor dt_bias, Tensor b, float scale) -> (Tensor, Tensor)"
     )
 
@@ -137,6 +140,55 @@ def test_a_definition_with_one_output_returns_a_tensor():
     assert str(registered(harness.load("dsa_indexer"))._schema).endswith("-> Tensor")
 
 
+def test_none_stands_for_a_state_of_zeros_where_the_definition_says_so(decode, inputs):
+    zeros = decode(**inputs | {"state": torch.zeros_like(inputs["state"])})
+    for left, right in zip(decode(**inputs | {"state": None}), zeros, strict=True):
+        assert torch.equal(left, right)
+
+
+def test_without_a_state_the_sequences_are_counted_in_the_other_inputs():
+    def meta(*shape, dtype=torch.bfloat16):
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    q, v, a = meta(9, 4, 128), meta(9, 8, 128), meta(9, 8)
+    ends, head = meta(4, dtype=torch.int64), meta(8, dtype=torch.float32)
+    output, new_state = harness.load("gdn_prefill")(q, q, v, None, head, a, head, a, ends, 0.0)
+    assert (output.shape, new_state.shape) == ((9, 8, 128), (3, 8, 128, 128))
+
+
+# Other processes
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["room", "packed file"])
+def test_it_is_pickled_and_runs_in_another_process(decode, inputs, packed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("kernel.json").write_text(pack(load_workspace(), ROOM).text)
+    function = harness.load("kernel.json") if packed else decode
+    program = (
+        "import pickle, sys; function, inputs = pickle.load(sys.stdin.buffer); "
+        "pickle.dump((function.__name__, function(**inputs)), sys.stdout.buffer)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=pickle.dumps((function, inputs)),
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd="/",
+        check=True,
+    )
+    name, outputs = pickle.loads(done.stdout)
+    assert name == function.__name__
+    for left, right in zip(outputs, decode(**inputs), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_a_pickle_of_other_content_is_refused(decode, monkeypatch):
+    text = pickle.dumps(decode)
+    assert pickle.loads(text) is decode
+    with pytest.raises(UsageError, match="gdn_decode: expected gdn_decode_00000000, which was"):
+        pickle.loads(text.replace(decode.__name__.encode(), b"gdn_decode_00000000"))
+
+
 # torch
 
 
@@ -158,7 +210,42 @@ def test_torch_compile_takes_it_in_one_graph(decode, inputs, backend, dynamic):
         assert torch.equal(left, right)
 
 
+@pytest.mark.parametrize("state", [True, False], ids=["state", "no state"])
+def test_torch_compile_takes_the_function_itself(decode, inputs, state):
+    inputs = inputs if state else inputs | {"state": None}
+    torch.compiler.reset()
+    compiled = torch.compile(decode, backend="aot_eager", fullgraph=True)
+    for left, right in zip(compiled(**inputs), decode(**inputs), strict=True):
+        assert torch.equal(left, right)
+
+
 # What is refused
+
+
+@pytest.mark.parametrize("name", ["q", "k", "A_log", "b"])
+def test_none_for_a_required_tensor_is_refused_by_name(decode, inputs, name):
+    with pytest.raises(TypeError, match=f"^{name}: expected a tensor, got None$"):
+        decode(**inputs | {name: None})
+
+
+@pytest.mark.parametrize(
+    "elsewhere, message",
+    [
+        (["k"], "k: expected a tensor on {here}, where q is; got one on meta"),
+        (["b"], "b: expected a tensor on {here}, where q is; got one on meta"),
+        (["q"], "k: expected a tensor on meta, where q is; got one on {here}"),
+    ],
+)
+def test_tensors_on_two_devices_are_refused_by_name(decode, inputs, elsewhere, message):
+    moved = {name: inputs[name].to("meta") for name in elsewhere}
+    with pytest.raises(ValueError, match=message.format(here=inputs["q"].device)):
+        decode(**inputs | moved)
+
+
+@pytest.mark.parametrize("solution", [None, 5, b"gdn_decode"])
+def test_what_is_neither_room_nor_path_is_refused(solution):
+    with pytest.raises(UsageError, match="load: expected a room or a path, got"):
+        harness.load(solution)
 
 
 def test_without_a_gpu_and_interpreter_the_message_says_so(monkeypatch):
