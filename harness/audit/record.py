@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.errors import RecordError
 from harness.files import write_atomically
-from harness.records import COMMIT_OR_UNKNOWN, NAME, SHA256, dump_document, read_json
+from harness.records import dump_document, read_json, read_subject
 from harness.records.strict_json import Fields, encode
 
 VERDICTS = ("PASSED", "FAILED", "NOT_RUN")
@@ -100,14 +100,7 @@ def _read(table: Fields) -> AuditRecord:
     workloads = tuple(table.take("workloads", list))
     passed = table.take("passed", bool)
     record = AuditRecord(
-        room=table.text("room", NAME),
-        definition=table.text("definition"),
-        solution_name=table.text("solution_name"),
-        solution_sha256=table.text("solution_sha256", SHA256),
-        commit=table.text("commit", COMMIT_OR_UNKNOWN),
-        device=table.text("device", NAME),
-        driver=None if table.is_null("driver") else table.text("driver"),
-        libraries=table.texts("libraries"),
+        **read_subject(table),
         seed=table.count("seed"),
         workloads=workloads,
         probes=probes,

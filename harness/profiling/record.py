@@ -17,12 +17,11 @@ from harness.profiling.bottleneck import CLASSES, LIMITERS, Bottleneck, CallMetr
 from harness.profiling.counters import COUNTS, LaunchMetrics, longest
 from harness.profiling.shares import KernelShare, base_name
 from harness.records import (
-    COMMIT_OR_UNKNOWN,
-    NAME,
     SHA256,
     DatasetIdentity,
     dump_document,
     read_json,
+    read_subject,
 )
 from harness.records.strict_json import Fields, encode
 from harness.roofline import COPY, LAUNCH, READ, Floor
@@ -246,15 +245,8 @@ def write_profile(record: ProfileRecord, root: Path) -> Path:
 def _read_record(table: Fields) -> ProfileRecord:
     dataset = table.object("dataset")
     record = ProfileRecord(
-        room=table.text("room", NAME),
-        definition=table.text("definition"),
-        device=table.text("device", NAME),
+        **read_subject(table),
         hardware=table.text("hardware"),
-        driver=None if table.is_null("driver") else table.text("driver"),
-        libraries=table.texts("libraries"),
-        commit=table.text("commit", COMMIT_OR_UNKNOWN),
-        solution_name=table.text("solution_name"),
-        solution_sha256=table.text("solution_sha256", SHA256),
         dataset=DatasetIdentity(dataset.text("name"), dataset.text("sha256", SHA256)),
         workloads=tuple(
             _read_row(Fields(table.source, f"workloads[{index}]", values))

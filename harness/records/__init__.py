@@ -46,6 +46,7 @@ from harness.records.runs import (
     Protocol,
     RunRecord,
     WorkloadRow,
+    read_subject,
     to_text,
 )
 from harness.records.strict_json import dump_document, read_json
@@ -85,6 +86,7 @@ __all__ = [
     "official_uuids",
     "read_json",
     "read_lines",
+    "read_subject",
     "run_path",
     "settings_sha256",
     "sole_writer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from harness.records.strict_json import Fields, dump_document, encode
 from harness.records.summary import summarise
@@ -157,6 +157,33 @@ def _read_row(table: Fields, timer: str) -> WorkloadRow:
     return row
 
 
+class Subject(TypedDict):
+    """What every record says of itself: what was judged, and where."""
+
+    room: str
+    definition: str
+    solution_name: str
+    solution_sha256: str
+    commit: str
+    device: str
+    driver: str | None
+    libraries: dict[str, str]
+
+
+def read_subject(table: Fields) -> Subject:
+    """Raises RecordError."""
+    return {
+        "room": table.text("room", NAME),
+        "definition": table.text("definition"),
+        "solution_name": table.text("solution_name"),
+        "solution_sha256": table.text("solution_sha256", SHA256),
+        "commit": table.text("commit", COMMIT_OR_UNKNOWN),
+        "device": table.text("device", NAME),
+        "driver": None if table.is_null("driver") else table.text("driver"),
+        "libraries": table.texts("libraries"),
+    }
+
+
 def _read_record(table: Fields) -> RunRecord:
     timer = table.text("timer")
     rows = tuple(
@@ -169,15 +196,8 @@ def _read_record(table: Fields) -> RunRecord:
     counts = table.count("passed"), table.count("total")
     mean_us = table.positive("mean_latency_us")
     record = RunRecord(
-        room=table.text("room", NAME),
-        definition=table.text("definition"),
-        solution_name=table.text("solution_name"),
-        solution_sha256=table.text("solution_sha256", SHA256),
+        **read_subject(table),
         judge_sha256=table.text("judge_sha256", SHA256),
-        commit=table.text("commit", COMMIT_OR_UNKNOWN),
-        device=table.text("device", NAME),
-        driver=None if table.is_null("driver") else table.text("driver"),
-        libraries=table.texts("libraries"),
         clocks=table.clocks("clocks"),
         timer=timer,
         protocol=Protocol(

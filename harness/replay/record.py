@@ -14,12 +14,11 @@ from typing import Any
 from harness.errors import RecordError
 from harness.files import write_atomically
 from harness.records import (
-    COMMIT_OR_UNKNOWN,
-    NAME,
     SHA256,
     DatasetIdentity,
     dump_document,
     read_json,
+    read_subject,
 )
 from harness.records.strict_json import Fields, encode
 from harness.replay.batch import BatchResult, Boundary, Mismatch, read_mismatch, worst
@@ -214,15 +213,8 @@ def _read_record(table: Fields) -> ReplayRecord:
         for index, values in enumerate(table.take("workloads", list))
     )
     record = ReplayRecord(
-        room=table.text("room", NAME),
-        definition=table.text("definition"),
-        device=table.text("device", NAME),
+        **read_subject(table),
         hardware=table.text("hardware"),
-        driver=None if table.is_null("driver") else table.text("driver"),
-        libraries=table.texts("libraries"),
-        commit=table.text("commit", COMMIT_OR_UNKNOWN),
-        solution_name=table.text("solution_name"),
-        solution_sha256=table.text("solution_sha256", SHA256),
         judge_sha256=table.text("judge_sha256", SHA256),
         dataset=DatasetIdentity(dataset.text("name"), dataset.text("sha256", SHA256)),
         seed=table.count("seed"),

@@ -87,6 +87,19 @@ def test_drift_of_the_machine_does_not_pass_for_a_difference(room):
     assert "2 SAME" in text and "FAST" not in text and "SLOW" not in text
 
 
+def test_not_even_a_strong_drift_passes_for_a_difference(room):
+    """By 60 %: too much for SAME within the margin, and still neither FAST nor SLOW."""
+    clock = Counter()
+
+    def script(side, uuid, turn):
+        clock["turns"] += 1
+        return 10.0 * (1.0 + 0.6 * (clock["turns"] % 40) / 40)
+
+    code, _, text = room.compare(script, margin=0.03)
+    assert code is ExitCode.OK
+    assert "FAST" not in text and "SLOW" not in text
+
+
 def test_a_side_of_long_calls_gets_fewer_rounds(room):
     _, gpu, _ = room.compare(steady(ours=10.0, lib=20_001.0))
     first = room.uuids[0]
