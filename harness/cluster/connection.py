@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from harness.cluster.worker import Fingerprint, Worker, own_checkout, sources_sha256
@@ -63,8 +64,11 @@ def located(ray: Any) -> type:
     return LocatedWorker
 
 
-def agree(prints: Iterable[Fingerprint]) -> Fingerprint:
-    """The one kind of all workers. Raises EnvironmentUnfit for a mixture or another judge."""
+def agree(prints: Iterable[Fingerprint], root: Path) -> Fingerprint:
+    """The one kind of all workers. root: the driver's checkout.
+
+    Raises EnvironmentUnfit for a mixture or another judge than the driver's.
+    """
     kinds: dict[Any, list[Fingerprint]] = {}
     for each in prints:
         kinds.setdefault(each.alike(), []).append(each)
@@ -80,7 +84,7 @@ def agree(prints: Iterable[Fingerprint]) -> Fingerprint:
             "that are to be left out"
         )
     common = next(iter(kinds.values()))[0]
-    if common.judge_sha256 != sources_sha256(own_checkout()):
+    if common.judge_sha256 != sources_sha256(root):
         raise EnvironmentUnfit(
             f"cluster: expected the driver's judge on {common.host}, got another one; check out "
             "one commit on every host"

@@ -118,7 +118,7 @@ class RayEngine:
             for _ in range(self._size):
                 self._hire()
             self._wait_for_all("open", START_LIMIT_S)
-            self._common = agree(self.workers)
+            self._common = agree(self.workers, self._workspace.root)
         except BaseException:
             self.__exit__()
             raise

@@ -57,8 +57,9 @@ def own_checkout() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
-def sources_sha256(checkout: Path) -> str:
-    """Identity of the code that judges from a checkout on this host."""
+def sources_sha256(root: Path) -> str:
+    """Identity of the code that judges `root` on this host: its own, where it has any."""
+    checkout = root if (root / "harness").is_dir() else own_checkout()
     digest = hashlib.sha256()
     for source in JUDGE_SOURCES:
         digest.update(hashlib.sha256((checkout / source).read_bytes()).digest())
@@ -92,7 +93,7 @@ class Worker:
             os.getpid(),
             self._facts,
             read_environment(self._facts),
-            sources_sha256(self._root if (self._root / "harness").is_dir() else own_checkout()),
+            sources_sha256(self._root),
         )
 
     def begin(self, timer: str, dataset_root: str | None, rooms: Mapping[str, Room],

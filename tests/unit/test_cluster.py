@@ -154,7 +154,7 @@ def fingerprint(**changes) -> Fingerprint:
 
 def test_two_gpus_of_one_kind_are_alike_and_their_uuids_differ():
     other = fingerprint(host="host-b", pid=2, facts=replace(H200, uuid="GPU-2"))
-    assert agree([fingerprint(), other]) == fingerprint()
+    assert agree([fingerprint(), other], own_checkout()) == fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ def test_two_gpus_of_one_kind_are_alike_and_their_uuids_differ():
 )
 def test_workers_that_differ_are_refused_by_name(changes):
     with pytest.raises(EnvironmentUnfit, match=r"got 2 kinds .*host-a.*host-b"):
-        agree([fingerprint(), fingerprint(host="host-b", **changes)])
+        agree([fingerprint(), fingerprint(host="host-b", **changes)], own_checkout())
 
 
 def test_a_judge_that_is_not_the_drivers_is_refused():
     with pytest.raises(EnvironmentUnfit, match="expected the driver's judge on host-a"):
-        agree([fingerprint(judge_sha256="0" * 64)])
+        agree([fingerprint(judge_sha256="0" * 64)], own_checkout())
 
 
 def test_a_host_with_other_data_is_refused_before_it_judges(tmp_path, monkeypatch):
