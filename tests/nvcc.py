@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from harness.config import load_workspace
 from harness.packing import pack
+
+NATIVE_BUILD = Path(__file__).parents[1] / "solutions" / "common" / "native_build.py"
 
 
 @dataclass(frozen=True)
@@ -22,14 +25,25 @@ class Kernel:
     spilled_bytes: int
 
 
-def find_nvcc() -> str | None:
-    """The compiler that the toolkit's own folder holds, or the one on the path."""
-    usual = Path("/usr/local/cuda/bin/nvcc")
-    return str(usual) if usual.is_file() else shutil.which("nvcc")
+def load_native_build(path: Path = NATIVE_BUILD) -> ModuleType:
+    """The shelf's module, or a copy of it, as a module of its own: nothing of it is cached yet."""
+    spec = importlib.util.spec_from_file_location(f"native_build_of_{path.parent.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def find_nvcc(architecture: str = "90a") -> str | None:
+    """The compiler that a native route for "90a", "100a" or "103a" would take."""
+    module = load_native_build()
+    known = {found.name.replace(".", ""): found for found in module.ARCHITECTURES.values()}
+    toolkit = module.find_toolkit(known[architecture].oldest_nvcc)
+    return toolkit and str(Path(toolkit.folder, "bin", "nvcc"))
 
 
 def compile_native(room: str, source: str, architecture: str, folder: Path) -> list[Kernel]:
-    """Compile a packed source file, such as "attend.cu", for "90a" or "100a" in an empty folder.
+    """Compile a packed source file, such as "attend.cu", in an empty folder.
 
     Raises RuntimeError with the compiler's text.
     """
@@ -37,7 +51,7 @@ def compile_native(room: str, source: str, architecture: str, folder: Path) -> l
 
     for source_file in json.loads(pack(load_workspace(), room).text)["sources"]:
         (folder / source_file["path"]).write_text(source_file["content"], encoding="utf-8")
-    nvcc = find_nvcc()
+    nvcc = find_nvcc(architecture)
     assert nvcc is not None, "callers skip where there is no nvcc"
     done = subprocess.run(
         [

@@ -315,10 +315,11 @@ def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, ls
     if num_tokens == 0:
         return
     tensors = (q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, output, lse)
+    capability = torch.cuda.get_device_capability(q_nope.device) if q_nope.is_cuda else None
     route, options = choose(
         num_tokens,
-        capability=torch.cuda.get_device_capability(q_nope.device) if q_nope.is_cuda else None,
-        can_build=run_native is not None and can_build(),
+        capability=capability,
+        can_build=run_native is not None and can_build(capability),
         is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
         interpreted=is_interpreted(attend_kernel),
     )

@@ -556,11 +556,12 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
         return
     require_fp8(q_index_fp8)
     tensors = (q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_indices)
+    capability = torch.cuda.get_device_capability(seq_lens.device) if seq_lens.is_cuda else None
     route, options = choose(
         batch_size,
         max_num_pages,
-        capability=torch.cuda.get_device_capability(seq_lens.device) if seq_lens.is_cuda else None,
-        can_build=run_native is not None and can_build(),
+        capability=capability,
+        can_build=run_native is not None and can_build(capability),
         is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
         interpreted=is_interpreted(score_kernel),
     )
