@@ -17,9 +17,9 @@ HOPPER = (9, 0)
 
 # (room, source, architecture, kernels)
 BUILDS = [
-    ("dsa_attention", "attend.cu", "90a", 5),
-    ("dsa_attention", "attend.cu", "100a", 5),
-    ("dsa_attention", "attend.cu", "103a", 5),
+    ("dsa_attention", "attend.cu", "90a", 4),
+    ("dsa_attention", "attend.cu", "100a", 4),
+    ("dsa_attention", "attend.cu", "103a", 4),
     ("dsa_indexer", "index.cu", "90a", 2),
 ]
 
