@@ -32,6 +32,7 @@ The portable route is below. The native route, index.cu, is taken where it can b
 shapes where it is faster.
 """
 
+import functools
 import math
 
 import torch
@@ -45,7 +46,7 @@ from .prepared_launch import prepare
 from .target import has_programmatic_launch, is_interpreted
 
 try:
-    from .native import run_native
+    from .native import has_clusters, run_native
 except ModuleNotFoundError:  # packed with --route portable
     run_native = None
 
@@ -557,14 +558,17 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
     require_fp8(q_index_fp8)
     tensors = (q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_indices)
     capability = torch.cuda.get_device_capability(seq_lens.device) if seq_lens.is_cuda else None
-    route, options = choose(
+    choose_here = functools.partial(
+        choose,
         batch_size,
         max_num_pages,
         capability=capability,
-        can_build=run_native is not None and can_build(capability),
         is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
         interpreted=is_interpreted(score_kernel),
     )
+    route, options = choose_here(can_build=run_native is not None and can_build(capability))
+    if route == "native" and not has_clusters(seq_lens.device):
+        route, options = choose_here(can_build=False)
     (run_native if route == "native" else _run_portable)(*tensors, **options)
 
 
