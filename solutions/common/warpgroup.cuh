@@ -54,7 +54,7 @@ __device__ __forceinline__ void multiply_f16(float (&c)[32], const uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
 }
 
-// The sums are there. They are operands, so that nothing computed from them can move above the wait.
+// The sums are there. They are operands, so that no arithmetic on them can move above the wait.
 __device__ __forceinline__ void finish_products(float (&c)[32]) {
   asm volatile(
       "wgmma.commit_group.sync.aligned;\n"

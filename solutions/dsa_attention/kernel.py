@@ -29,7 +29,6 @@ as padding, never read. See docs/kernels/dsa_attention.md.
 The portable route is below. The native route, attend.cu, is taken where it can be built.
 """
 
-import functools
 import math
 import numbers
 
@@ -318,16 +317,12 @@ def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, ls
         return
     tensors = (q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, output, lse)
     capability = torch.cuda.get_device_capability(q_nope.device) if q_nope.is_cuda else None
-    choose_here = functools.partial(
-        choose,
-        num_tokens,
-        capability=capability,
-        is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
-        interpreted=is_interpreted(attend_kernel),
-    )
-    route, options = choose_here(can_build=run_native is not None and can_build(capability))
+    known = {"capability": capability, "interpreted": is_interpreted(attend_kernel)}
+    known["is_aligned"] = all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+    is_buildable = run_native is not None and can_build(capability)
+    route, options = choose(num_tokens, can_build=is_buildable, **known)
     if route == "native" and not has_clusters(q_nope.device):
-        route, options = choose_here(can_build=False)
+        route, options = choose(num_tokens, **known)
     if route == "native":
         run_native(*tensors[:5], float(sm_scale), output, lse, **options)
     else:

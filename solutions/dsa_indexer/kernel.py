@@ -32,7 +32,6 @@ The portable route is below. The native route, index.cu, is taken where it can b
 shapes where it is faster.
 """
 
-import functools
 import math
 
 import torch
@@ -558,17 +557,12 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
     require_fp8(q_index_fp8)
     tensors = (q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_indices)
     capability = torch.cuda.get_device_capability(seq_lens.device) if seq_lens.is_cuda else None
-    choose_here = functools.partial(
-        choose,
-        batch_size,
-        max_num_pages,
-        capability=capability,
-        is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
-        interpreted=is_interpreted(score_kernel),
-    )
-    route, options = choose_here(can_build=run_native is not None and can_build(capability))
+    known = {"capability": capability, "interpreted": is_interpreted(score_kernel)}
+    known["is_aligned"] = all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+    is_buildable = run_native is not None and can_build(capability)
+    route, options = choose(batch_size, max_num_pages, can_build=is_buildable, **known)
     if route == "native" and not has_clusters(seq_lens.device):
-        route, options = choose_here(can_build=False)
+        route, options = choose(batch_size, max_num_pages, **known)
     (run_native if route == "native" else _run_portable)(*tensors, **options)
 
 
