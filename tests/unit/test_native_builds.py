@@ -49,8 +49,8 @@ def toolkits(tmp_path, monkeypatch):
     """No toolkit anywhere, until a test names one."""
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
-    programs = tmp_path / "programs"
-    programs.mkdir()
+    programs = tmp_path / "local" / "bin"
+    programs.mkdir(parents=True)
     for name in ("c++", "ninja"):
         (programs / name).symlink_to("/bin/true")
     monkeypatch.setenv("PATH", str(programs))
@@ -91,28 +91,28 @@ def test_the_first_toolkit_that_fits_is_taken(toolkits, tmp_path, monkeypatch):
 
 def test_a_script_on_the_path_is_no_toolkit(toolkits, tmp_path):
     make_toolkit(tmp_path / "usual")
-    nvcc = tmp_path / "programs" / "nvcc"
-    nvcc.write_text('#!/bin/sh\nexec /elsewhere/nvcc "$@"\n')
+    nvcc = tmp_path / "local" / "bin" / "nvcc"
+    nvcc.write_text(f'#!/bin/sh\nexec {tmp_path}/usual/bin/nvcc "$@"\n')
     nvcc.chmod(0o755)
     assert toolkits.find_toolkit((12, 1)).folder == str(tmp_path / "usual")
 
 
 def test_a_link_on_the_path_leads_to_its_toolkit(toolkits, tmp_path):
     there = make_toolkit(tmp_path / "there")
-    (tmp_path / "programs" / "nvcc").symlink_to(f"{there}/bin/nvcc")
+    (tmp_path / "local" / "bin" / "nvcc").symlink_to(f"{there}/bin/nvcc")
     assert toolkits.find_toolkit((12, 1)).folder == there
 
 
 @pytest.mark.parametrize("program", ["c++", "ninja"])
 def test_nothing_is_built_without(program, toolkits, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", make_toolkit(tmp_path / "toolkit"))
-    (tmp_path / "programs" / program).unlink()
+    (tmp_path / "local" / "bin" / program).unlink()
     assert not toolkits.can_build(HOPPER)
 
 
 def test_ninja_may_lie_beside_the_interpreter(toolkits, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", make_toolkit(tmp_path / "toolkit"))
-    (tmp_path / "programs" / "ninja").unlink()
+    (tmp_path / "local" / "bin" / "ninja").unlink()
     beside = tmp_path / "python" / "bin"
     beside.mkdir(parents=True)
     (beside / "ninja").symlink_to("/bin/true")
