@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import itertools
 import json
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +15,8 @@ from types import ModuleType
 from harness.config import load_workspace
 from harness.packing import pack
 
-NATIVE_BUILD = Path(__file__).parents[1] / "solutions" / "common" / "native_build.py"
+SHELF = Path(__file__).parents[1] / "solutions" / "common"
+_PACKAGES = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -25,18 +28,17 @@ class Kernel:
     spilled_bytes: int
 
 
-def load_native_build(path: Path = NATIVE_BUILD) -> ModuleType:
-    """The shelf's module, or a copy of it, as a module of its own: nothing of it is cached yet."""
-    spec = importlib.util.spec_from_file_location(f"native_build_of_{path.parent.name}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def load_shelf(name: str, folder: Path = SHELF) -> ModuleType:
+    """A module of the shelf, or of a folder with copies of it, that has cached nothing yet."""
+    package = ModuleType(f"shelf_{next(_PACKAGES)}")
+    package.__path__ = [str(folder)]
+    sys.modules[package.__name__] = package
+    return importlib.import_module(f"{package.__name__}.{name}")
 
 
 def find_nvcc(architecture: str = "90a") -> str | None:
     """The compiler that a native route for "90a", "100a" or "103a" would take."""
-    module = load_native_build()
+    module = load_shelf("toolkit")
     known = {found.name.replace(".", ""): found for found in module.ARCHITECTURES.values()}
     toolkit = module.find_toolkit(known[architecture].oldest_nvcc)
     return toolkit and str(Path(toolkit.folder, "bin", "nvcc"))

@@ -27,7 +27,7 @@ from harness.records import all_latest, settings_sha256
 
 HASH_CHARACTERS = 8
 PINS = "constraints.txt"
-NATIVE_SHELF = "solutions/common/native_build.py"
+NATIVE_SHELF = "solutions/common/toolkit.py"
 GPU_ONLY = ("cupti-python",)
 JUDGE_PACKAGE = "flashinfer-bench"
 LOW_DISK_BYTES = 2 << 30

@@ -38,9 +38,9 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
-from .native_build import ARCHITECTURES, can_build
 from .prepared_launch import prepare
 from .target import has_programmatic_launch, is_interpreted
+from .toolkit import ARCHITECTURES, can_build
 
 try:
     from .native import has_clusters, run_native

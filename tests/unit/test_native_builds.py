@@ -1,6 +1,7 @@
 """The native routes' sources compile for the architectures that they name, and spill nothing.
 
-And what is built is found again: native_build.py on toolkits and sources that the tests lay out.
+And what is built is found again: toolkit.py and native_build.py on toolkits and sources that the
+tests lay out.
 """
 
 import os
@@ -11,7 +12,7 @@ import threading
 
 import pytest
 
-from tests.nvcc import NATIVE_BUILD, compile_native, find_nvcc, load_native_build
+from tests.nvcc import SHELF, compile_native, find_nvcc, load_shelf
 
 HOPPER = (9, 0)
 
@@ -54,7 +55,7 @@ def toolkits(tmp_path, monkeypatch):
     for name in ("c++", "ninja"):
         (programs / name).symlink_to("/bin/true")
     monkeypatch.setenv("PATH", str(programs))
-    module = load_native_build()
+    module = load_shelf("toolkit")
     monkeypatch.setattr(module, "USUAL_TOOLKIT", str(tmp_path / "usual"))
     monkeypatch.setattr(module.sys, "executable", str(tmp_path / "python" / "bin" / "python"))
     return module
@@ -119,6 +120,11 @@ def test_ninja_may_lie_beside_the_interpreter(toolkits, tmp_path, monkeypatch):
     assert toolkits.can_build(HOPPER)
 
 
+def copy_builder(folder):
+    for name in ("native_build.py", "toolkit.py"):
+        shutil.copy(SHELF / name, folder)
+
+
 class Room:
     """A folder of sources beside a native_build.py, and the builds and loads made from it."""
 
@@ -128,7 +134,7 @@ class Room:
         self.folder, self.builds = folder, []
         self.cache = folder.parent / "cache"
         folder.mkdir()
-        shutil.copy(NATIVE_BUILD, folder)
+        copy_builder(folder)
         self.write("attend.cu", '#include "plan.cuh"\n')
         self.write("plan.cuh", "int x;\n")
         monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(self.cache))
@@ -141,7 +147,7 @@ class Room:
 
     def load(self):
         """What a new process finds: nothing of the module is cached."""
-        return load_native_build(self.folder / "native_build.py").load_native("attend.cu", HOPPER)
+        return load_shelf("native_build", self.folder).load_native("attend.cu", HOPPER)
 
     def _build(self, name, *, cuda_files, build_directory, **_):
         self.builds.append(dict(os.environ))
@@ -247,14 +253,14 @@ def build(name, *, build_directory, **_):
 
 tvm_ffi.cpp.build, tvm_ffi.load_module = build, str
 sys.path.insert(0, {folder!r})
-import native_build
+from room import native_build
 print(native_build.load_native("attend.cu", (9, 0)))
 """
 
 
 def test_two_processes_build_once(room, tmp_path):
     log = tmp_path / "log"
-    child = CHILD.format(log=str(log), folder=str(room.folder))
+    child = CHILD.format(log=str(log), folder=str(tmp_path))
     command = [sys.executable, "-c", child]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     first, second = (child.communicate()[0] for child in children)
@@ -272,11 +278,10 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(twice, twice)
 
 
 def test_what_a_toolkit_builds_can_be_called(tmp_path, monkeypatch):
-    shutil.copy(NATIVE_BUILD, tmp_path)
+    copy_builder(tmp_path)
     (tmp_path / "twice.cu").write_text(REAL)
     (tmp_path / "two.cuh").write_text("constexpr int TWO = 2;\n")
     monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path / "cache"))
-    module = load_native_build(tmp_path / "native_build.py")
-    if not module.can_build(HOPPER):
+    if not load_shelf("toolkit").can_build(HOPPER):
         pytest.skip("needs a CUDA toolkit, a host compiler and ninja")
-    assert module.load_native("twice.cu", HOPPER).twice(21) == 42
+    assert load_shelf("native_build", tmp_path).load_native("twice.cu", HOPPER).twice(21) == 42
