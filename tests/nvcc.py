@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import json
 import re
-import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from harness.config import load_workspace
 from harness.packing import pack
+
+SHELF = Path(__file__).parents[1] / "solutions" / "common"
+_PACKAGES = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -22,14 +28,35 @@ class Kernel:
     spilled_bytes: int
 
 
-def find_nvcc() -> str | None:
-    """The compiler that the toolkit's own folder holds, or the one on the path."""
-    usual = Path("/usr/local/cuda/bin/nvcc")
-    return str(usual) if usual.is_file() else shutil.which("nvcc")
+def load_shelf(name: str, folder: Path = SHELF) -> ModuleType:
+    """A module of the shelf, or of a folder with copies of it, that has cached nothing yet."""
+    package = ModuleType(f"shelf_{next(_PACKAGES)}")
+    package.__path__ = [str(folder)]
+    sys.modules[package.__name__] = package
+    return importlib.import_module(f"{package.__name__}.{name}")
+
+
+def make_toolkit(folder: Path, release: str = "13.0") -> str:
+    """A toolkit that only says which release it is."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "include").mkdir()
+    (folder / "include" / "cuda_runtime.h").touch()
+    nvcc = folder / "bin" / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\necho Cuda compilation tools, release {release}, V{release}.1\n")
+    nvcc.chmod(0o755)
+    return str(folder)
+
+
+def find_nvcc(architecture: str = "90a") -> str | None:
+    """The compiler that a native route for "90a", "100a" or "103a" would take."""
+    module = load_shelf("toolkit")
+    known = {found.name.replace(".", ""): found for found in module.ARCHITECTURES.values()}
+    toolkit = module.find_toolkit(known[architecture].oldest_nvcc)
+    return toolkit and str(Path(toolkit.folder, "bin", "nvcc"))
 
 
 def compile_native(room: str, source: str, architecture: str, folder: Path) -> list[Kernel]:
-    """Compile a packed source file, such as "attend.cu", for "90a" or "100a" in an empty folder.
+    """Compile a packed source file, such as "attend.cu", in an empty folder.
 
     Raises RuntimeError with the compiler's text.
     """
@@ -37,7 +64,7 @@ def compile_native(room: str, source: str, architecture: str, folder: Path) -> l
 
     for source_file in json.loads(pack(load_workspace(), room).text)["sources"]:
         (folder / source_file["path"]).write_text(source_file["content"], encoding="utf-8")
-    nvcc = find_nvcc()
+    nvcc = find_nvcc(architecture)
     assert nvcc is not None, "callers skip where there is no nvcc"
     done = subprocess.run(
         [

@@ -4,7 +4,7 @@
     facts     DeviceFacts of a device string; library versions
     clocks    samples before and after, and which of them were throttled
     sharing   other processes on the GPU, and one lock a GPU
-    toolkit   nvcc, which native routes need
+    toolkit   nvcc and the other tools that native routes are built with
 
 Nothing here sets a clock, and nothing imports torch.
 """
@@ -27,10 +27,11 @@ from harness.devices.sources import (
     Nvml,
     slug_of,
 )
-from harness.devices.toolkit import find_nvcc, nvcc_release
+from harness.devices.toolkit import OLDEST_NVCC, find_nvcc, missing_tools, nvcc_release
 
 __all__ = [
     "CPU_SLUG",
+    "OLDEST_NVCC",
     "ClockSample",
     "CudaDriver",
     "DeviceFacts",
@@ -42,6 +43,7 @@ __all__ = [
     "find_nvcc",
     "libraries",
     "load_cuda",
+    "missing_tools",
     "nvcc_release",
     "other_users",
     "read_facts",

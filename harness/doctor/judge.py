@@ -14,7 +14,7 @@ from pathlib import Path
 from harness import dataset
 from harness.config import Workspace
 from harness.dataset.blobs import expected_tensors
-from harness.devices import DeviceFacts, find_nvcc, libraries
+from harness.devices import DeviceFacts, libraries, missing_tools
 from harness.devices.facts import LIBRARIES
 from harness.doctor.check import Check, State, fail, note, ok
 from harness.errors import EnvironmentUnfit, ExitCode
@@ -26,7 +26,7 @@ from harness.records import all_latest, settings_sha256
 
 HASH_CHARACTERS = 8
 PINS = "constraints.txt"
-NATIVE_SHELF = "solutions/common/native_build.py"
+NATIVE_SHELF = "solutions/common/toolkit.py"
 GPU_ONLY = ("cupti-python",)
 JUDGE_PACKAGE = "flashinfer-bench"
 LOW_DISK_BYTES = 2 << 30
@@ -165,16 +165,16 @@ def check_routes(workspace: Workspace, facts: DeviceFacts) -> Check:
     native = native_rooms(workspace)
     if facts.uuid is None:
         return note("routes", f"{', '.join(workspace.rooms)}: portable, in Triton's interpreter")
-    can_build = find_nvcc() is not None and shutil.which("ninja") is not None
+    missing = missing_tools(facts.capability)
     known = [room for room in native if facts.capability in native_capabilities(workspace, room)]
-    chosen = known if can_build else []
+    chosen = [] if missing else known
     words = [
         f"{room} {'native (CUDA)' if room in chosen else 'portable (Triton)'}"
         for room in workspace.rooms
     ]
     found = ", ".join(words)
     if native and not chosen:
-        why = "no nvcc or ninja" if known else "no native route for this compute capability"
+        why = f"no {', '.join(missing)}" if known else "no native route for this compute capability"
         return note("routes", f"{found}; {why}")
     return ok("routes", found)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness.devices import (
+    OLDEST_NVCC,
     DeviceFacts,
     Nvml,
     describe_no_gpu,
     describe_throttling,
     find_nvcc,
+    missing_tools,
     nvcc_release,
     other_users,
     sample_clocks,
@@ -25,6 +26,11 @@ from harness.errors import ExitCode, HarnessError
 from harness.timing import require_timer
 
 NO_GPU = "no GPU to look at"
+HOW_TO_INSTALL = {
+    "c++": "install a host compiler, such as g++",
+    "ninja": "pip install ninja",
+    "apache-tvm-ffi": "pip install apache-tvm-ffi",
+}
 ARCHITECTURE_VARIABLES = ("TVM_FFI_CUDA_ARCH_LIST", "TORCH_CUDA_ARCH_LIST")
 COUNTERS = Path("/proc/driver/nvidia/params")
 
@@ -121,15 +127,18 @@ def check_counters(
 
 def check_compiler(facts: DeviceFacts, native: Sequence[str]) -> Check:
     """nvcc, and the architectures that it is asked for. native: rooms that need it."""
-    nvcc = find_nvcc()
+    nvcc = find_nvcc(facts.capability)
     needed = f"needed by the native route of {', '.join(native)}" if native else "no room needs it"
     if nvcc is None:
+        oldest = OLDEST_NVCC.get(facts.capability) if facts.capability else None
+        none = "none from release {}.{} on found".format(*oldest) if oldest else "none found"
         if not native:
-            return note("nvcc", f"none found; {needed}, some peers do")
+            return note("nvcc", f"{none}; {needed}, some peers do")
         fix = "install the CUDA toolkit, and set CUDA_HOME or put its bin folder on PATH"
-        return fail("nvcc", f"none found; {needed}", fix, ExitCode.TOOL_MISSING)
-    if native and shutil.which("ninja") is None:
-        found, fix = f"{nvcc}, but no ninja; {needed}", "pip install ninja"
+        return fail("nvcc", f"{none}; {needed}", fix, ExitCode.TOOL_MISSING)
+    missing = missing_tools(facts.capability)
+    if native and missing:
+        found, fix = f"{nvcc}, but no {', '.join(missing)}; {needed}", HOW_TO_INSTALL[missing[0]]
         return fail("nvcc", found, fix, ExitCode.TOOL_MISSING)
     found = f"{nvcc_release(nvcc) or 'of no known release'}, {nvcc}; {needed}"
     for name in ARCHITECTURE_VARIABLES:

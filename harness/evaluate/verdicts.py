@@ -77,7 +77,7 @@ def read_environment(facts: DeviceFacts) -> dict[str, str]:
     """
     found = {"driver": facts.driver or "none", "cuda": facts.cuda or "none", **libraries()}
     if facts.uuid is not None:
-        nvcc = find_nvcc()
+        nvcc = find_nvcc(facts.capability)
         found["nvcc"] = (nvcc and nvcc_release(nvcc)) or "none"
     return found
 

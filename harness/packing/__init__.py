@@ -10,7 +10,7 @@ there and not reached, is refused with file and line.
 
 Routes. A room has a portable route and perhaps a native one. The native route is the module
 `native.py` and what only it reaches; `--route portable` packs the room without it. kernel.py
-takes it in, in this form and no other:
+takes it in, in this form and no other, but for further names beside the first:
 
     try:
         from .native import run_native

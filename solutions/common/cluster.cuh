@@ -9,9 +9,12 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 
-// Says "I am here" or "I have read", and orders no write: the releasing form waits for all writes
-// of the thread to reach the L2, hundreds of cycles. Data travels with send and copy_to_cluster,
-// which count on a barrier.
+// Says "I am here". The relaxed form orders no access of the thread, neither write nor read: the
+// releasing one waits for all writes to reach the L2, hundreds of cycles. So data travels with send
+// and copy_to_cluster, which count on a barrier. And where an arrival lets others overwrite what
+// this thread has read or written, publish_shared() stands before it: that fence orders the
+// thread's accesses to shared memory before those of the async proxy, which copy_to_cluster writes
+// through. On sm_90 it holds a MEMBAR of the CTA, which waits for all of them.
 __device__ __forceinline__ void arrive_cluster() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
@@ -42,14 +45,6 @@ __device__ __forceinline__ void send(uint32_t address, float2 value, uint32_t ba
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::
           "r"(address),
       "f"(value.x), "f"(value.y), "r"(barrier)
-      : "memory");
-}
-
-__device__ __forceinline__ void send(uint32_t address, float4 value, uint32_t barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(address),
-      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
       : "memory");
 }
 

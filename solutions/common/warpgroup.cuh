@@ -29,10 +29,6 @@ __device__ __forceinline__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-__device__ __forceinline__ void finish_products() {
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
-
 // c [64x64] (+)= a [64x16] b [64x16]^T, fp16 operands, fp32 sums. Lane l of warp w in the warpgroup
 // holds of c: row 16 w + l / 4, columns 8 j + 2 (l % 4) and one more in c[4 j], c[4 j + 1], then
 // the same of eight rows on. Of a, as pairs: row 16 w + l / 4 and eight rows on at columns
@@ -56,4 +52,20 @@ __device__ __forceinline__ void multiply_f16(float (&c)[32], const uint32_t (&a)
         "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]),
         "+f"(c[30]), "+f"(c[31])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+}
+
+// The sums are there. They are operands, so that no arithmetic on them can move above the wait.
+__device__ __forceinline__ void finish_products(float (&c)[32]) {
+  asm volatile(
+      "wgmma.commit_group.sync.aligned;\n"
+      "wgmma.wait_group.sync.aligned 0;\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]),
+        "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]),
+        "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
+        "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
+        "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
+        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]),
+        "+f"(c[30]), "+f"(c[31])
+      :
+      : "memory");
 }

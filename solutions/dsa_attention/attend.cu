@@ -71,7 +71,10 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t t
   wait_copies<0>();  // no copy may land in a CTA that has ended
   if (CLUSTER > 1 && work.merges()) {
     wait_cluster();
-    if (work.last_tile() > 0) arrive_cluster();  // the tile that is reused is none of mine
+    if (work.last_tile() > 0) {  // all my copies into the tile that is reused have landed
+      publish_shared();
+      arrive_cluster();
+    }
     wait_phase(&shared.stats_landed, 0);
     find_factors(shared, args, token, rank, work.senders());
     arrive(&shared.factors_found);
@@ -119,9 +122,8 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   }
   // Sums land in the tile that no full run uses last: once I am through with it, I say so.
   uint8_t* received = shared.tiles[(work.last_tile() + 1) % STAGES];
-  const bool is_reused = CLUSTER > 1 && work.last_tile() > 0;
-  const int tiles = work.tiles(), in_the_way = min(work.last_tile() - 1, tiles - 1);
-  if (is_reused && in_the_way < 0) arrive_cluster();
+  const bool is_reused = CLUSTER > 1 && work.merges() && work.last_tile() > 0;
+  const int tiles = work.tiles(), in_the_way = work.last_tile() - 1;  // I have that one too
   wait_copies<1>();
   sync_first<COMPUTING>();
   const Query query = load_query(shared.query);
@@ -145,7 +147,10 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     accumulate(shared, rows, count, tile == 0, acc);
     if (tile == tiles - 1) store_stats(shared, softmax);
     sync_first<COMPUTING>();
-    if (is_reused && tile == in_the_way) arrive_cluster();
+    if (is_reused && tile == in_the_way) {
+      publish_shared();
+      arrive_cluster();
+    }
     if (threadIdx.x == 0) arrive(&shared.free[stage]);
   }
   if (!work.merges()) return write_alone(shared, args, token, acc);
@@ -162,35 +167,56 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   }
 }
 
-// What the kernel may use is set in front of each launch: it is kept by the device, and said once a
-// process it would be missing on a second one.
 template <int CLUSTER>
-void launch(const Args& args, int num_tokens, cudaStream_t stream) {
+void check_error(cudaError_t error) {
+  TVM_FFI_ICHECK(error == cudaSuccess)
+      << "attend with clusters of " << CLUSTER << ": " << cudaGetErrorString(error);
+}
+
+// Calls use(kernel, config) with a launch for so many tokens. What the kernel may use is set in
+// front of each: it is kept by the device, and said once a process it would be missing on a second
+// one.
+template <int CLUSTER, typename Use>
+void with_launch(int num_tokens, cudaStream_t stream, Use use) {
   constexpr int BYTES = sizeof(SharedMemory<CLUSTER>);
-  cudaError_t error = cudaFuncSetAttribute(
-      attend_kernel<CLUSTER>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-  if (error == cudaSuccess && CLUSTER > 8) {
-    error = cudaFuncSetAttribute(attend_kernel<CLUSTER>,
-                                 cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  const auto kernel = attend_kernel<CLUSTER>;
+  check_error<CLUSTER>(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+  if (CLUSTER > 8) {
+    check_error<CLUSTER>(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
   }
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {CLUSTER, 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(num_tokens * CLUSTER);
   config.blockDim = dim3(THREADS);
   config.dynamicSmemBytes = BYTES;
   config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {CLUSTER, 1, 1};
   config.attrs = &attribute;
   config.numAttrs = CLUSTER > 1;
-  if (error == cudaSuccess) {
-    error = cudaLaunchKernelEx(&config, attend_kernel<CLUSTER>, args);
-  }
-  TVM_FFI_ICHECK(error == cudaSuccess)
-      << "attend with clusters of " << CLUSTER << ": " << cudaGetErrorString(error);
+  check_error<CLUSTER>(use(kernel, config));
 }
 
-// Shapes and dtypes are checked by the caller. cluster: CTAs a token, a power of two up to 16.
+template <int CLUSTER>
+void launch(const Args& args, int num_tokens, cudaStream_t stream) {
+  with_launch<CLUSTER>(num_tokens, stream, [&](auto kernel, const cudaLaunchConfig_t& config) {
+    return cudaLaunchKernelEx(&config, kernel, args);
+  });
+}
+
+// How many of the largest clusters the current device holds at once. None where no group of SMs
+// that a cluster may spread over has 16 to give, as in a slice of a GPU: then no launch succeeds.
+int64_t count_clusters() {
+  int count = 0;
+  with_launch<LARGEST>(1, nullptr, [&](auto kernel, const cudaLaunchConfig_t& config) {
+    return cudaOccupancyMaxActiveClusters(&count, kernel, &config);
+  });
+  return count;
+}
+
+// Shapes and dtypes are checked by the caller. cluster: CTAs a token, 1, 2, 8 or 16.
 void attend(tvm::ffi::TensorView q_nope, tvm::ffi::TensorView q_pe, tvm::ffi::TensorView ckv,
             tvm::ffi::TensorView kpe, tvm::ffi::TensorView indices, double sm_scale,
             tvm::ffi::TensorView output, tvm::ffi::TensorView lse, int64_t cluster) {
@@ -211,15 +237,15 @@ void attend(tvm::ffi::TensorView q_nope, tvm::ffi::TensorView q_pe, tvm::ffi::Te
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   switch (cluster) {
-    case 16: return launch<16>(args, num_tokens, stream);
+    case LARGEST: return launch<LARGEST>(args, num_tokens, stream);
     case 8: return launch<8>(args, num_tokens, stream);
-    case 4: return launch<4>(args, num_tokens, stream);
     case 2: return launch<2>(args, num_tokens, stream);
     case 1: return launch<1>(args, num_tokens, stream);
-    default: TVM_FFI_ICHECK(false) << "cluster: expected 1, 2, 4, 8 or 16, got " << cluster;
+    default: TVM_FFI_ICHECK(false) << "cluster: expected 1, 2, 8 or 16, got " << cluster;
   }
 }
 
 }  // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(attend, attend)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(count_clusters, count_clusters)

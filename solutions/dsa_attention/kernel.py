@@ -38,12 +38,12 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
-from .native_build import ARCHITECTURES, can_build
 from .prepared_launch import prepare
 from .target import has_programmatic_launch, is_interpreted
+from .toolkit import ARCHITECTURES, can_build
 
 try:
-    from .native import run_native
+    from .native import has_clusters, run_native
 except ModuleNotFoundError:  # packed with --route portable
     run_native = None
 
@@ -253,12 +253,13 @@ INTERPRETER_LAUNCHES = (
 INTERPRETER_MERGE_LAUNCH = {"COLUMNS": DIM_CKV}
 
 
-# (largest number of tokens, CTAs a token). An H200 holds 7 clusters of 16 CTAs at once, 15 of 8, 30
-# of 4 and 66 of 2 (cudaOccupancyMaxActiveClusters), with one CTA an SM. Measured: docs/log.md,
-# "dsa_attention in one launch".
-#   T <= 8    16: of the official mixes, where most rows are short, the eighth token costs little
-#   T <= 16   8; one SM serves a token of 2048 entries in 62 µs, eight in 12
-#   larger    fewer, until every SM has a token of its own
+# (largest number of tokens, CTAs a token). An H200 holds 7 clusters of 16 CTAs at once, 15 of 8 and
+# 66 of 2 (cudaOccupancyMaxActiveClusters), with one CTA an SM. Measured: docs/kernels/
+# dsa_attention.md, "How many CTAs a token".
+#   T <= 8    16: official mixes 7.8 µs in the mean, with 8 CTAs 8.8
+#   T <= 16   8: 16 full rows 29 µs, with 2 CTAs 36, with 1 62
+#   T <= 64   2: 32 full rows 40 µs, with 4 CTAs 47; 64 full rows 51, with 1 CTA 68
+#   larger    1: 128 full rows 84 µs, with 2 CTAs 91; 1024 595, with 2 635
 NATIVE_CLUSTERS = ((8, 16), (16, 8), (64, 2), (math.inf, 1))
 
 
@@ -315,13 +316,13 @@ def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, ls
     if num_tokens == 0:
         return
     tensors = (q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, output, lse)
-    route, options = choose(
-        num_tokens,
-        capability=torch.cuda.get_device_capability(q_nope.device) if q_nope.is_cuda else None,
-        can_build=run_native is not None and can_build(),
-        is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
-        interpreted=is_interpreted(attend_kernel),
-    )
+    capability = torch.cuda.get_device_capability(q_nope.device) if q_nope.is_cuda else None
+    known = {"capability": capability, "interpreted": is_interpreted(attend_kernel)}
+    known["is_aligned"] = all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+    is_buildable = run_native is not None and can_build(capability)
+    route, options = choose(num_tokens, can_build=is_buildable, **known)
+    if route == "native" and not has_clusters(q_nope.device):
+        route, options = choose(num_tokens, **known)
     if route == "native":
         run_native(*tensors[:5], float(sm_scale), output, lse, **options)
     else:

@@ -21,6 +21,8 @@ constexpr int PART_BYTES = (CKV_BYTES + KPE_BYTES) / WARPS;  // of a row, in q K
 constexpr int PART_STEPS = PART_BYTES / 32;
 constexpr int WARP_COLUMNS = CKV / WARPS;  // in p ckv
 
+// ALONE: docs/kernels/dsa_attention.md, "Chain of dependent steps, measured": 64 entries in one CTA
+// take 8550 cycles, 100 in a cluster 8580. The others follow from sizes.
 struct Tuning {
   static constexpr int TILE = 64;     // rows of a stage, 73 KiB
   static constexpr int STAGES = 2;    // and one takes what the cluster sends in the end
@@ -28,8 +30,20 @@ struct Tuning {
   static constexpr int MIN_RUN = 16;  // rows of an mma: shorter runs only add senders
 };
 constexpr int TILE = Tuning::TILE, STAGES = Tuning::STAGES;
+constexpr int LARGEST = 16;  // CTAs of a cluster, more than 8 of which are not portable
 constexpr int WEIGHT_ROW = 2 * TILE + 16;
 constexpr int LOGIT_ROW = WARPS * TILE + 8;  // four heads of a fragment in four groups of banks
+
+static_assert(HEADS == 16, "the heads are the 16 rows of an mma");
+static_assert(HEADS == 2 * WARPS, "the softmax gives a warp two heads");
+static_assert(TILE == 64, "the softmax gives a lane two rows of a tile");
+static_assert(SLOTS_A_THREAD == 8, "load_slots() reads two int4");
+static_assert(PART_BYTES == 32 * PART_STEPS + 16, "a part of q K^T ends with half a step");
+static_assert(WARP_COLUMNS == 64, "accumulate() holds eight groups of eight columns a warp");
+static_assert(HELPING == 8 * HEADS, "find_factors() gives a head a quarter-warp");
+static_assert(COMPUTING == 16 * HEADS, "merge() gives a head half a warp");
+static_assert(Tuning::MIN_RUN <= TILE && LARGEST <= TILE,
+              "where a run is more than a tile, all runs have as many tiles or one less");
 
 struct Args {
   const __nv_bfloat16* q_nope;  // [T, 16, 512]
@@ -49,8 +63,8 @@ struct SharedMemory {
   alignas(16) uint8_t tiles[STAGES][TILE * ROW];
   alignas(16) float logits[HEADS][LOGIT_ROW];       // [head][warp and its part][row]
   alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16
-  alignas(16) float factors[HEADS][16];             // [head][sender]: what its sums count
-  float2 peers[HEADS][16];                          // [head][sender]: maximum, sum
+  alignas(16) float factors[HEADS][LARGEST];        // [head][sender]: what its sums count
+  float2 peers[HEADS][LARGEST];                     // [head][sender]: maximum, sum
   float2 stats[HEADS];                              // maximum, sum
   float fade[HEADS];
   alignas(16) int warp_counts[WARPS];
@@ -69,6 +83,12 @@ struct Share {
     return head * WIDTH + (((column / 8) ^ (head % 4)) * 8) + column % 8;
   }
 };
+
+static_assert(sizeof(SharedMemory<1>) <= 227 * 1024, "what sm_90 and sm_100 give a CTA");
+static_assert(sizeof(SharedMemory<LARGEST>) <= sizeof(SharedMemory<1>), "rows of a run shrink");
+static_assert(LARGEST * sizeof(Share<LARGEST>) == HEADS * CKV * sizeof(float) &&
+                  HEADS * CKV * sizeof(float) <= TILE * ROW,
+              "the shares of a cluster of any size lie in one tile, sent and received");
 
 // A run: the entries of one CTA.
 struct Work {

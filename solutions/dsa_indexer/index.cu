@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(THREADS) map_kernel(const __grid_constant__ Ar
 __global__ void __launch_bounds__(THREADS, 1) index_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
-  const int cluster = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER;
+  const int cluster = blockIdx.x / CLUSTER, rank = cluster_rank();
   if (cluster >= args.long_clusters) {
     const int row = blockIdx.x - args.long_clusters * CLUSTER;
     if (row < args.batch) map_tokens(args, row);
@@ -103,47 +103,64 @@ __global__ void __launch_bounds__(THREADS, 1) index_kernel(const __grid_constant
         } else if (tokens <= 12 * THREADS) {
           select_tokens<12>(shared, args, row, tokens, parity);
         } else {
-          select_tokens<16>(shared, args, row, tokens, parity);
+          select_tokens<MOST_KEYS>(shared, args, row, tokens, parity);
         }
       }
       parity ^= 1;
       __syncthreads();
+      publish_shared();  // the keys are read, and may be overwritten by the others' sends
       arrive_cluster();
     }
   }
 }
 
-// What the kernel may use is set in front of each launch: it is kept by the device, and said once a
-// process it would be missing on a second one.
-cudaError_t allow_clusters() {
-  const cudaError_t error = cudaFuncSetAttribute(
-      index_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(SharedMemory));
-  if (error != cudaSuccess) return error;
-  return cudaFuncSetAttribute(index_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+void check_error(cudaError_t error) {
+  TVM_FFI_ICHECK(error == cudaSuccess) << "index: " << cudaGetErrorString(error);
+}
+
+// Calls use(config) with a launch of so many clusters. What the kernel may use is set in front of
+// each: it is kept by the device, and said once a process it would be missing on a second one.
+template <typename Use>
+void with_clusters(int clusters, cudaStream_t stream, Use use) {
+  check_error(cudaFuncSetAttribute(index_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   sizeof(SharedMemory)));
+  check_error(
+      cudaFuncSetAttribute(index_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {CLUSTER, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(clusters * CLUSTER);
+  config.blockDim = dim3(THREADS);
+  config.dynamicSmemBytes = sizeof(SharedMemory);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check_error(use(config));
 }
 
 void launch(const Args& args, cudaStream_t stream) {
-  cudaLaunchConfig_t config = {};
-  config.blockDim = dim3(THREADS);
-  config.stream = stream;
-  cudaError_t error;
   if (args.long_clusters == 0) {
+    cudaLaunchConfig_t config = {};
     config.gridDim = dim3(args.batch);
-    error = cudaLaunchKernelEx(&config, map_kernel, args);
-  } else {
-    error = allow_clusters();
-    TVM_FFI_ICHECK(error == cudaSuccess) << "index: " << cudaGetErrorString(error);
-    const int short_clusters = (args.batch + CLUSTER - 1) / CLUSTER;
-    config.gridDim = dim3((args.long_clusters + short_clusters) * CLUSTER);
-    config.dynamicSmemBytes = sizeof(SharedMemory);
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {CLUSTER, 1, 1};
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    error = cudaLaunchKernelEx(&config, index_kernel, args);
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    return check_error(cudaLaunchKernelEx(&config, map_kernel, args));
   }
-  TVM_FFI_ICHECK(error == cudaSuccess) << "index: " << cudaGetErrorString(error);
+  const int short_clusters = (args.batch + CLUSTER - 1) / CLUSTER;
+  with_clusters(args.long_clusters + short_clusters, stream, [&](const auto& config) {
+    return cudaLaunchKernelEx(&config, index_kernel, args);
+  });
+}
+
+// How many clusters the current device holds at once. None where no group of SMs that a cluster may
+// spread over has 16 to give, as in a slice of a GPU: then no launch of index_kernel succeeds.
+int64_t count_clusters() {
+  int count = 0;
+  with_clusters(1, nullptr, [&](const auto& config) {
+    return cudaOccupancyMaxActiveClusters(&count, index_kernel, &config);
+  });
+  return count;
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
@@ -174,3 +191,4 @@ void index_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView cache,
 }  // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(index_topk, index_topk)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(count_clusters, count_clusters)

@@ -40,12 +40,12 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .arguments import require, require_disjoint
-from .native_build import can_build
 from .prepared_launch import prepare
 from .target import has_programmatic_launch, is_interpreted
+from .toolkit import can_build
 
 try:
-    from .native import run_native
+    from .native import has_clusters, run_native
 except ModuleNotFoundError:  # packed with --route portable
     run_native = None
 
@@ -556,14 +556,13 @@ def run(q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_ind
         return
     require_fp8(q_index_fp8)
     tensors = (q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, topk_indices)
-    route, options = choose(
-        batch_size,
-        max_num_pages,
-        capability=torch.cuda.get_device_capability(seq_lens.device) if seq_lens.is_cuda else None,
-        can_build=run_native is not None and can_build(),
-        is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
-        interpreted=is_interpreted(score_kernel),
-    )
+    capability = torch.cuda.get_device_capability(seq_lens.device) if seq_lens.is_cuda else None
+    known = {"capability": capability, "interpreted": is_interpreted(score_kernel)}
+    known["is_aligned"] = all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+    is_buildable = run_native is not None and can_build(capability)
+    route, options = choose(batch_size, max_num_pages, can_build=is_buildable, **known)
+    if route == "native" and not has_clusters(seq_lens.device):
+        route, options = choose(batch_size, max_num_pages, **known)
     (run_native if route == "native" else _run_portable)(*tensors, **options)
 
 

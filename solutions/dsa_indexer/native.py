@@ -1,5 +1,7 @@
 """The native route of dsa_indexer: index.cu, compiled at its first use."""
 
+import functools
+
 import torch
 
 from .native_build import load_native
@@ -14,9 +16,8 @@ def run_native(
     clusters of 16 CTAs that share out the sequences longer than 2048, 0 for a block table of at
     most 32 columns. Raises RuntimeError for a failed build or launch.
     """
-    module = load_native("index.cu", torch.cuda.get_device_capability(q_index_fp8.device))
     with torch.cuda.device_of(q_index_fp8):
-        module.index_topk(
+        _module(q_index_fp8.device).index_topk(
             q_index_fp8.view(torch.uint8),  # older DLPack exchanges know no e4m3
             k_index_cache_fp8,
             weights,
@@ -25,3 +26,17 @@ def run_native(
             topk_indices,
             long_clusters,
         )
+
+
+@functools.cache
+def has_clusters(device):
+    """Whether a device can hold clusters of 16 CTAs: a slice of one may not.
+
+    device: torch.device with an index. Raises RuntimeError for a failed build.
+    """
+    with torch.cuda.device(device):
+        return _module(device).count_clusters() > 0
+
+
+def _module(device):
+    return load_native("index.cu", torch.cuda.get_device_capability(device))

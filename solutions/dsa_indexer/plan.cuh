@@ -14,8 +14,12 @@ constexpr int THREADS = 512, WARPS = THREADS / 32, GROUPS = THREADS / 128;  // w
 constexpr int ROWS = 32;  // sequences whose lengths a warp looks at together
 constexpr uint32_t FULL = ~0u;
 
+// CLUSTER: docs/kernels/dsa_indexer.md, "How many clusters, and when the portable route": 8 CTAs
+// take 6.27 us where 16 take 5.73. GROUP_PAGES: 128 pages a cluster, official sequences have up to
+// 91. CANDIDATES and SPREAD: one round of probes sufficed in every row that was emulated (there,
+// "The native route").
 struct Tuning {
-  static constexpr int CLUSTER = 16;      // CTAs of a long sequence; 8 take 9 % longer
+  static constexpr int CLUSTER = 16;      // CTAs of a long sequence
   static constexpr int GROUP_PAGES = 2;   // pages of a warpgroup, all requested at once
   static constexpr int CANDIDATES = 128;  // keys that are ranked by comparing all pairs
   static constexpr float SPREAD = 48.0f;  // ranks between two probes
@@ -24,6 +28,19 @@ constexpr int CLUSTER = Tuning::CLUSTER, GROUP_PAGES = Tuning::GROUP_PAGES;
 constexpr int CANDIDATES = Tuning::CANDIDATES, RANKERS = THREADS / CANDIDATES;
 constexpr int MAX_PAGES = CLUSTER * GROUPS * GROUP_PAGES, MAX_TOKENS = MAX_PAGES * PAGE;
 constexpr int PROBES = 3, FIELD = 10;  // counts of a warp, 512 at most, in 10 bits each
+constexpr int MOST_KEYS = 16;  // of a thread
+
+static_assert(HEADS == 64 && PAGE == 64, "a product of a warpgroup is 64 tokens by 64 heads");
+static_assert(DIM == 128, "a row is two halves of 64 codes, 16 bytes of each a lane");
+static_assert(4 * THREADS == TOPK, "a thread writes four ids");
+static_assert(THREADS == 8 * HEADS, "place_query() gives a thread 16 of a head's 128 codes");
+static_assert(WARPS == 16, "guess() reads the moments of two warps a quad");
+static_assert(MAX_TOKENS <= MOST_KEYS * THREADS, "all keys are in the registers of one CTA");
+static_assert(MAX_PAGES <= THREADS, "a thread reads an entry of the block table");
+static_assert(32 * MOST_KEYS < 1 << FIELD && PROBES * FIELD <= 32, "a word holds a warp's counts");
+static_assert(THREADS * MOST_KEYS < 1 << 16, "a word holds a CTA's count and the one before");
+static_assert(CANDIDATES % 4 == 0 && RANKERS * CANDIDATES == THREADS && RANKERS <= 32,
+              "the threads of a candidate are of one warp, and read four keys at a time");
 
 // Keys: scores as integers of the same order.
 constexpr uint32_t NO_TOKEN = 0, NAN_KEY = ~0u - 1, ABOVE_ALL = ~0u;
@@ -50,6 +67,8 @@ struct SharedMemory {
   uint32_t counts[2][WARPS];
   alignas(8) uint64_t landed;  // all scores of a sequence
 };
+
+static_assert(sizeof(SharedMemory) <= 227 * 1024, "what sm_90 gives a CTA");
 
 __device__ __forceinline__ uint32_t key_of(float score) {
   const int bits = __float_as_int(score);

@@ -86,7 +86,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const Codes& code
   for (int step = 0; step < 8; ++step) {
     multiply_f16(products, operands[step], at_step(tiles[step / 4], step % 4), step > 0);
   }
-  finish_products();
+  finish_products(products);
 }
 
 // Score of one of the lane's two tokens: the second in odd lanes. Twice max(x, 0) is x + |x|, two

@@ -203,12 +203,44 @@ def test_chosen_nan_reaches_its_token_only(num_tokens, attend):
     assert_identical((output[1:], lse[1:]), (before[0][1:], before[1][1:]))
 
 
-def test_the_native_route_is_the_one_that_runs(monkeypatch):
-    """Where it can be built, nothing reaches the portable one unnoticed."""
-    package = build(ROOM)._callable.__module__.rpartition(".")[0]
-    kernel = sys.modules[f"{package}.kernel"]
-    if torch.cuda.get_device_capability() not in kernel.ARCHITECTURES or not kernel.can_build():
+@pytest.mark.parametrize("num_tokens", [2, 20, 140])
+@pytest.mark.parametrize("num_pages", [0, 1])
+def test_no_page_and_one_page(num_pages, num_tokens, attend):
+    inputs = random_inputs(num_tokens, num_pages, 26, "cuda")
+    rows = num_pages * PAGE_SIZE
+    inputs["sparse_indices"][0, :3] = torch.tensor([rows, -7, 2**31 - 1])  # outside the cache
+    output, lse = attend(inputs)
+    assert not output.any()
+    assert torch.isneginf(lse).all()
+    inputs["sparse_indices"][0] = -1
+    inputs["sparse_indices"][1, 40 : 40 + rows] = torch.arange(rows, dtype=torch.int32)
+    inputs["sparse_indices"][1, 2000 : 2000 + rows // 2] = 0
+    assert_matches(attend(inputs), oracle(**inputs))
+
+
+@pytest.fixture
+def kernel():
+    """The module of the whole room, on a machine that can build its native route."""
+    module = sys.modules[build(ROOM)._callable.__module__]
+    if not module.can_build(torch.cuda.get_device_capability()):
         pytest.skip("needs a CUDA toolkit and a device that the native route supports")
+    return module
+
+
+def _refuse(*_, **__):
+    raise AssertionError("the native route was taken")
+
+
+def test_the_portable_route_runs_where_no_cluster_fits(kernel, monkeypatch):
+    monkeypatch.setattr(kernel, "has_clusters", lambda device: False)
+    monkeypatch.setattr(kernel, "run_native", _refuse)
+    inputs = inputs_with_counts([33, 700], seed=27)
+    outputs = empty_outputs(2, "cuda")
+    assert_matches(call(ROOM, list(inputs.values()), outputs), oracle(**inputs))
+
+
+def test_the_native_route_is_the_one_that_runs(kernel, monkeypatch):
+    """Where it can be built, nothing reaches the portable one unnoticed."""
     monkeypatch.setattr(kernel, "_run_portable", None)
     inputs = inputs_with_counts([33, 700], seed=16)
     outputs = empty_outputs(2, "cuda")

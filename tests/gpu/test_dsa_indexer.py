@@ -324,12 +324,52 @@ def test_tensors_that_start_off_a_16_byte_boundary(length, name, route):
     assert_right(call(ROOM, inputs_there, [output], route)[0], inputs)
 
 
-def test_the_native_route_is_the_one_that_runs(monkeypatch):
-    """Where it can be built, nothing reaches the portable one unnoticed."""
-    package = build(ROOM)._callable.__module__.rpartition(".")[0]
-    kernel = sys.modules[f"{package}.kernel"]
-    if torch.cuda.get_device_capability() != kernel.NATIVE_CAPABILITY or not kernel.can_build():
+def test_a_table_without_columns_holds_no_token(select):
+    inputs = random_inputs([0, 0, 0], seed=26, device="cuda")
+    inputs["seq_lens"][:] = torch.tensor([0, 70, 5000])  # cut to the table
+    inputs["block_table"] = inputs["block_table"][:, :0].contiguous()
+    assert (select(inputs) == -1).all()
+
+
+@pytest.mark.parametrize("seq_lens", [[5806, 9, 3000], [100, 2048, 7]], ids=str)
+def test_two_streams_at_once(seq_lens, select, route):
+    jobs = [random_inputs(seq_lens, seed=30 + i, device="cuda") for i in range(4)]
+    wanted = [select(job).clone() for job in jobs]
+    streams = [torch.cuda.Stream() for _ in jobs]
+    outputs = [empty_output(len(seq_lens), "cuda") for _ in jobs]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for job, output, stream in zip(jobs, outputs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                build(ROOM, route)(*job.values(), output)
+    torch.cuda.synchronize()
+    for got, want in zip(outputs, wanted, strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.fixture
+def kernel():
+    """The module of the whole room, on a machine that can build its native route."""
+    module = sys.modules[build(ROOM)._callable.__module__]
+    capability = torch.cuda.get_device_capability()
+    if capability != module.NATIVE_CAPABILITY or not module.can_build(capability):
         pytest.skip("needs a CUDA toolkit and a device that the native route supports")
+    return module
+
+
+def _refuse(*_, **__):
+    raise AssertionError("the native route was taken")
+
+
+def test_the_portable_route_runs_where_no_cluster_fits(kernel, monkeypatch):
+    monkeypatch.setattr(kernel, "has_clusters", lambda device: False)
+    monkeypatch.setattr(kernel, "run_native", _refuse)
+    inputs = random_inputs([5806, 9], seed=27, device="cuda")
+    assert_right(call(ROOM, list(inputs.values()), [empty_output(2, "cuda")])[0], inputs)
+
+
+def test_the_native_route_is_the_one_that_runs(kernel, monkeypatch):
+    """Where it can be built, nothing reaches the portable one unnoticed."""
     monkeypatch.setattr(kernel, "_run_portable", None)
     for seq_lens in ([100, 2048], [5806, 9], [8192] * 31):
         inputs = random_inputs(seq_lens, seed=25, device="cuda")

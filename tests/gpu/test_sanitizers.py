@@ -15,6 +15,14 @@ from harness.packing import pack
 pytestmark = pytest.mark.gpu
 
 ROOM = "gdn_decode"
+# (room, workload): of the DSA rooms one with a short row alone, and one whose clusters merge.
+HONEST = [
+    (ROOM, load_workspace().room(ROOM).smoke[0]),
+    ("dsa_attention", "0c23b10c"),
+    ("dsa_attention", "564007ac"),
+    ("dsa_indexer", "30cecff1"),
+    ("dsa_indexer", "d8a73470"),
+]
 BEYOND = """
 
 honest = run
@@ -45,19 +53,19 @@ def sanitize():
     except ToolMissing as error:
         pytest.skip(str(error))
 
-    def run(target, tool):
+    def run(target, tool, workload):
         workspace, stream = load_workspace(), io.StringIO()
         with SweepProgress(stream) as progress:
-            smallest = workspace.room(ROOM).smoke[:1]
-            code = run_sanitizers(workspace, str(target), (tool,), smallest, progress)
+            code = run_sanitizers(workspace, str(target), (tool,), (workload,), progress)
         return code, stream.getvalue()
 
     return run
 
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
-def test_an_honest_call_has_no_errors(sanitize, tool):
-    code, text = sanitize(ROOM, tool)
+@pytest.mark.parametrize(("room", "workload"), HONEST)
+def test_an_honest_call_has_no_errors(sanitize, room, workload, tool):
+    code, text = sanitize(room, tool, workload)
     assert code == ExitCode.OK, text
 
 
@@ -73,7 +81,7 @@ def test_one_element_behind_an_output_is_an_error(sanitize, tmp_path):
             source["content"] += BEYOND.format(parameters=parameters)
     target = tmp_path / "beyond.json"
     target.write_text(json.dumps(solution))
-    code, text = sanitize(target, "memcheck")
+    code, text = sanitize(target, "memcheck", room.smoke[0])
     assert code == ExitCode.FAILED, text
     assert "Invalid __global__ write" in text
 

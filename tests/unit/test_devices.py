@@ -450,7 +450,7 @@ def test_the_release_of_nvcc_is_read_from_what_it_says(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("release", ["13.0", None])
 def test_verdicts_of_a_gpu_depend_on_nvcc(release, monkeypatch):
-    monkeypatch.setattr("harness.evaluate.verdicts.find_nvcc", lambda: release and "/bin/nvcc")
+    monkeypatch.setattr("harness.evaluate.verdicts.find_nvcc", lambda _: release and "/bin/nvcc")
     monkeypatch.setattr("harness.evaluate.verdicts.nvcc_release", lambda _: release)
     assert read_environment(_facts())["nvcc"] == (release or "none")
     assert "nvcc" not in read_environment(cpu_facts())

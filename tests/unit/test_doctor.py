@@ -18,6 +18,7 @@ from harness.errors import DeviceBusy, ExitCode
 from harness.evaluate.plan import Request, plan_room
 from harness.packing import Packed
 from harness.records import all_latest
+from tests.nvcc import make_toolkit
 from tests.small_checkout import small_checkout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,32 +182,43 @@ def test_counters_for_administrators_only_are_announced(tmp_path, text, is_root,
     assert ("ERR_NVGPUCTRPERM" in check.line) == (state is State.NOTE)
 
 
-def nvcc(folder, monkeypatch):
-    program = folder / "nvcc"
-    program.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
-    program.chmod(0o755)
-    monkeypatch.setattr("harness.devices.toolkit.USUAL_TOOLKIT", "")
-    ninja = folder / "ninja"
-    ninja.write_text("#!/bin/sh\n")
-    ninja.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-
-def test_a_compiler_is_needed_where_a_room_is_native(tmp_path, monkeypatch):
-    for name in machine.ARCHITECTURE_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    for name in ("CUDA_HOME", "CUDA_PATH"):
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """All tools of a build but the CUDA toolkit. Returns the folder of the programs."""
+    for name in (*machine.ARCHITECTURE_VARIABLES, "CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("harness.devices.toolkit.USUAL_TOOLKIT", "")
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in ("c++", "ninja"):
+        (folder / name).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def test_a_compiler_is_needed_where_a_room_is_native(tools, tmp_path, monkeypatch):
     assert machine.check_compiler(GPU, []).state is State.NOTE
     missing = machine.check_compiler(GPU, ["moe"])
     assert missing.code is ExitCode.TOOL_MISSING and "moe" in missing.found
-    nvcc(tmp_path, monkeypatch)
+    monkeypatch.setenv("CUDA_HOME", make_toolkit(tmp_path / "toolkit"))
     assert machine.check_compiler(GPU, ["moe"]).found.endswith("flags for this GPU: sm_90a")
-    (tmp_path / "ninja").unlink()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "ninja" in machine.check_compiler(GPU, ["moe"]).fix
+
+
+@pytest.mark.parametrize(("program", "fix"), [("ninja", "ninja"), ("c++", "host compiler")])
+def test_a_build_needs_more_than_nvcc(program, fix, tools, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", make_toolkit(tmp_path / "toolkit"))
+    (tools / program).unlink()
+    check = machine.check_compiler(GPU, ["moe"])
+    assert check.code is ExitCode.TOOL_MISSING
+    assert f"no {program};" in check.found and fix in check.fix
+
+
+def test_a_compiler_must_know_the_gpu(tools, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", make_toolkit(tmp_path / "toolkit", "12.1"))
+    assert machine.check_compiler(GPU, ["moe"]).state is State.OK
+    blackwell = replace(GPU, capability=(10, 0))
+    assert "release 12.8" in machine.check_compiler(blackwell, ["moe"]).found
 
 
 def test_capabilities_of_native_routes_are_read_from_the_shelf(tmp_path):
@@ -215,7 +227,10 @@ def test_capabilities_of_native_routes_are_read_from_the_shelf(tmp_path):
     assert judge.native_capabilities(workspace, room) == set()
     shelf = workspace.root / judge.NATIVE_SHELF
     shelf.parent.mkdir(parents=True)
-    shelf.write_text('X = 1\nARCHITECTURES = {(9, 0): "9.0a", (10, 3): "10.3a"}\n')
+    shelf.write_text(
+        'X = 1\nARCHITECTURES = {\n    (9, 0): A("9.0a", (12, 1)),\n'
+        '    (10, 3): A("10.3a", (12, 9)),\n}\n'
+    )
     assert judge.native_capabilities(workspace, room) == {(9, 0), (10, 3)}
 
 
@@ -229,8 +244,8 @@ def test_a_room_may_name_the_one_capability_of_its_native_route():
     ("listed", "state"),
     [("9.0a 10.0a", State.OK), ("9.0+PTX", State.OK), ("10.0a", State.FAIL), ("8.9", State.FAIL)],
 )
-def test_architecture_flags_must_name_this_gpu(tmp_path, monkeypatch, listed, state):
-    nvcc(tmp_path, monkeypatch)
+def test_architecture_flags_must_name_this_gpu(tools, tmp_path, monkeypatch, listed, state):
+    monkeypatch.setenv("CUDA_HOME", make_toolkit(tmp_path / "toolkit"))
     monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", listed)
     check = machine.check_compiler(GPU, [])
     assert check.state is state and listed in check.found
@@ -359,12 +374,12 @@ def test_the_route_of_each_room_is_said(monkeypatch):
     workspace = load_workspace()
     monkeypatch.setattr(judge, "native_rooms", lambda _: ["moe"])
     monkeypatch.setattr(judge, "native_capabilities", lambda *_: {(9, 0), (10, 0)})
-    monkeypatch.setattr(judge, "find_nvcc", lambda: "/bin/nvcc")
-    monkeypatch.setattr(judge.shutil, "which", lambda name: "/bin/ninja")
+    monkeypatch.setattr(judge, "missing_tools", lambda capability: [])
     found = judge.check_routes(workspace, GPU).found
     assert "moe native (CUDA)" in found and "gdn_decode portable (Triton)" in found
     other = judge.check_routes(workspace, replace(GPU, capability=(8, 0)))
     assert "moe portable (Triton)" in other.found and "compute capability" in other.found
-    monkeypatch.setattr(judge, "find_nvcc", lambda: None)
-    assert "moe portable (Triton)" in judge.check_routes(workspace, GPU).found
+    monkeypatch.setattr(judge, "missing_tools", lambda capability: ["nvcc", "ninja"])
+    bare = judge.check_routes(workspace, GPU)
+    assert "moe portable (Triton)" in bare.found and bare.found.endswith("no nvcc, ninja")
     assert "interpreter" in judge.check_routes(workspace, CPU).found

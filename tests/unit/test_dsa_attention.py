@@ -300,6 +300,23 @@ def test_chooses_route_and_launch(axes, wanted):
     assert (route, size) == wanted
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_portable_route_runs_where_no_cluster_fits(fits, monkeypatch):
+    kernel = sys.modules[build("dsa_attention")._callable.__module__]
+    choose, launched = kernel.choose, []
+
+    def choose_as_on_a_gpu(num_tokens, *, can_build=False, **known):
+        return ("native", {}) if can_build else choose(num_tokens, **known)
+
+    monkeypatch.setattr(kernel, "choose", choose_as_on_a_gpu)
+    monkeypatch.setattr(kernel, "can_build", lambda capability: True)
+    monkeypatch.setattr(kernel, "has_clusters", lambda device: fits)
+    monkeypatch.setattr(kernel, "run_native", lambda *_: launched.append("native"))
+    monkeypatch.setattr(kernel, "_run_portable", lambda *_, **__: launched.append("portable"))
+    attend(random_inputs(1, PAGES, 18, device()))
+    assert launched == ["native" if fits else "portable"]
+
+
 @pytest.mark.parametrize("unfit", [{"is_aligned": False}, {"interpreted": True}], ids=str)
 def test_the_portable_route_takes_what_the_native_one_cannot(unfit):
     choose = sys.modules[build("dsa_attention")._callable.__module__].choose

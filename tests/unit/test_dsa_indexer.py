@@ -373,6 +373,23 @@ def test_chooses_route_and_launch(axes, wanted):
     assert (route, size) == wanted
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_portable_route_runs_where_no_cluster_fits(fits, monkeypatch):
+    kernel = sys.modules[build(ROOM)._callable.__module__]
+    choose, launched = kernel.choose, []
+
+    def choose_as_on_a_gpu(*axes, can_build=False, **known):
+        return ("native", {}) if can_build else choose(*axes, **known)
+
+    monkeypatch.setattr(kernel, "choose", choose_as_on_a_gpu)
+    monkeypatch.setattr(kernel, "can_build", lambda capability: True)
+    monkeypatch.setattr(kernel, "has_clusters", lambda device: fits)
+    monkeypatch.setattr(kernel, "run_native", lambda *_: launched.append("native"))
+    monkeypatch.setattr(kernel, "_run_portable", lambda *_, **__: launched.append("portable"))
+    select(random_inputs([70], seed=18, device=device()))
+    assert launched == ["native" if fits else "portable"]
+
+
 @pytest.mark.parametrize("unfit", [{"is_aligned": False}, {"interpreted": True}], ids=str)
 @pytest.mark.parametrize("max_num_pages", [32, 91])
 def test_the_portable_route_takes_what_the_native_one_cannot(max_num_pages, unfit):
