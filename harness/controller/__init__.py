@@ -6,7 +6,7 @@
     supervisor   stalling, cycles, regressions, plateaus; what is blocked, what is recommended
     memory       closed rounds, one a line
     regimes      which few workloads stand for all
-    archive      results/search/<room>: attempts, decisions, memory, manifest
+    archive      results/search/<room>: attempts, decisions, memory, runs
     index        the archive as a sqlite file that can be made again at any time
 
 `decide`, `choose_direction` and `supervise` are pure: the same history gives the same answer.

@@ -4,11 +4,13 @@
     attempts.jsonl    every step of every round: proposals, gates, sweeps, confirmations, replays
     decisions.jsonl   one a round, with what it rests on
     memory.jsonl      closed rounds
-    records/          the comparisons that sweeps and confirmations measured, one file each
-    manifest.json     the settings of the present run, its next round, its population
+    records/          the comparison behind each gate, sweep and confirmation
+    runs/             one manifest a run: its settings, its next round, its population
+    baselines/        what each run began with, packed: patches are against it
 
 Lines are appended, fsynced and never rewritten. Each has a key, and a key is written once: a run
-that was killed asks for the key first and goes on where the line is missing.
+that was killed asks for the key first and goes on where the line is missing. The folder and the
+room's sources are all that a run needs to go on, on this machine or another.
 """
 
 from __future__ import annotations
@@ -75,21 +77,38 @@ class Archive:
         """The comparison that a line names. Raises RecordError."""
         return load_compare(self.root / label)
 
-    @property
-    def manifest_path(self) -> Path:
-        return self.folder / "manifest.json"
+    def runs(self) -> list[str]:
+        """Every run of the room, oldest first."""
+        return sorted((path.stem for path in self.folder.glob("runs/r*.json")), key=run_number)
 
-    def read_manifest(self) -> dict[str, Any] | None:
-        """The present run as it was written, or None where there never was one."""
-        if not self.manifest_path.exists():
-            return None
-        values = read_json(self.manifest_path, f"python -m harness tune {self.room}")
+    def manifest_path(self, run: str) -> Path:
+        return self.folder / "runs" / f"{run}.json"
+
+    def read_manifest(self, run: str) -> dict[str, Any]:
+        """A run as it was last written. Raises RecordError."""
+        path = self.manifest_path(run)
+        values = read_json(path, f"python -m harness tune {self.room}")
         if not isinstance(values, dict):
-            raise RecordError(f"{self.manifest_path}: expected an object; remove it to start anew")
+            raise RecordError(f"{path}: expected an object; remove it to start anew")
         return values
 
     def write_manifest(self, values: Mapping[str, Any]) -> None:
-        write_atomically(self.manifest_path, dump_document(values, ("members",)))
+        """values: those of the run that they name."""
+        path = self.manifest_path(str(values["run"]))
+        write_atomically(path, dump_document(values, ("members",)))
+
+    def baseline_path(self, sha256: str) -> Path:
+        return self.folder / "baselines" / f"{sha256}.json"
+
+    def keep_baseline(self, sha256: str, packed: str) -> None:
+        """packed: the text of a solution.json with this content."""
+        if not self.baseline_path(sha256).exists():
+            write_atomically(self.baseline_path(sha256), packed)
+
+
+def run_number(run: str) -> int:
+    """Of a name such as r012; 0 where it is none."""
+    return int(run[1:]) if run[:1] == "r" and run[1:].isdigit() else 0
 
 
 def _read_keyed(values: Any, source: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ than the sources of one room.
 from __future__ import annotations
 
 import difflib
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Workspace, load_workspace
+from harness.controller.archive import ATTEMPTS, Archive
 from harness.errors import HarnessError, PackingError, UsageError
 from harness.files import write_atomically
 from harness.packing import Packed, pack
 from harness.packing.folders import SHELF, SourceTree
 from harness.packing.official import read_packed
 from harness.records.strict_json import parse
+from harness.search.patches import apply_patch
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,8 @@ def read_candidate_file(workspace: Workspace, room: str, path: Path) -> dict[str
 
 
 class CandidateStore:
-    """Packed candidates by content, kept on the machine: traces/search/<room>/candidates/."""
+    """Packed candidates by content, kept on the machine: traces/search/<room>/candidates/. What is
+    not there is made again from the archive's baselines and patches."""
 
     def __init__(self, workspace: Workspace, room: str) -> None:
         self._workspace, self._room = workspace, room
@@ -204,24 +208,50 @@ class CandidateStore:
             write_atomically(self.path(packed.sha256), packed.text)
 
     def get(self, sha256: str) -> Packed:
-        """Raises HarnessError where it is gone or was changed."""
+        """Raises HarnessError where it is changed, or can no longer be made."""
         path = self.path(sha256)
         if not path.is_file():
-            raise HarnessError(
-                f"{path}: the candidate is gone; a run needs it to go on. Start a new one with "
-                f"`python -m harness tune {self._room} --abandon`"
-            )
+            self.put(self._make_again(sha256))
         packed = read_packed(path)[0]
         if packed.sha256 != sha256:
             raise HarnessError(f"{path}: holds {packed.sha256[:8]}; remove it")
         return packed
+
+    def _make_again(self, sha256: str) -> Packed:
+        archive = Archive(self._workspace.root, self._room)
+        kept = archive.baseline_path(sha256)
+        if kept.is_file():
+            packed = read_packed(kept)[0]
+        else:
+            baseline, patch = self._find_patch(archive, sha256)
+            sources = apply_patch(self._workspace, self._room, self.sources(baseline), patch)
+            packed = pack_sources(self._workspace, self._room, sources)
+        if packed.sha256 != sha256:
+            raise HarnessError(
+                f"{self._room} {sha256[:8]}: its patch now packs to {packed.sha256[:8]}: the "
+                f"shelf, the room's config.toml or {kept.parent} has changed since. Put that back, "
+                f"or start a new run with `python -m harness tune {self._room} --abandon`"
+            )
+        return packed
+
+    def _find_patch(self, archive: Archive, sha256: str) -> tuple[str, str]:
+        """The content that a candidate's patch is against, and the patch."""
+        for line in archive.lines(ATTEMPTS).values():
+            for one in line.get("proposals", ()):
+                if one["sha256"] == sha256:
+                    return str(line["baseline_sha256"]), str(one["patch"])
+        raise HarnessError(
+            f"{self._room} {sha256[:8]}: neither {self.path(sha256)} nor {archive.folder} has this "
+            f"content. Start a new run with `python -m harness tune {self._room} --abandon`"
+        )
 
     def sources(self, sha256: str) -> dict[str, str]:
         return sources_of(self._workspace, self._room, self.get(sha256))
 
 
 def _lines(text: str | None) -> list[str]:
-    return [] if text is None else text.splitlines(keepends=True)
+    """By line feeds alone, as git counts lines."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text or "")
 
 
 def _count_lines(sources: Mapping[str, str]) -> int:

@@ -2,7 +2,7 @@
 
 A run is named by its number in the room. Its manifest holds the settings, the next round, the
 population and the baseline; the lines of the archive hold everything else, so that `resume` after a
-kill at any point does what is left and nothing twice.
+kill at any point does what is left and nothing twice. Manifests of earlier runs stay.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from harness.controller.archive import ATTEMPTS, Archive
+from harness.controller.archive import ATTEMPTS, Archive, run_number
 from harness.errors import UsageError
 from harness.packing import pack
 from harness.records.strict_json import Fields
 from harness.search.planning import Position, Search, Settings
 from harness.search.population import Population
 from harness.search.rounds import run_round
+
+GIVEN_UP = "given up with --abandon"
 
 
 def run_search(search: Search, *, resume: bool = False, abandon: bool = False) -> Position:
@@ -33,27 +35,31 @@ def run_search(search: Search, *, resume: bool = False, abandon: bool = False) -
 def _start(search: Search, resume: bool, abandon: bool) -> tuple[Position, Search]:
     """The position to go on from, and the search with the settings that belong to it."""
     archive = search.archive
-    manifest = archive.read_manifest()
-    is_open = manifest is not None and manifest.get("stop") is None
+    runs = archive.runs()
+    manifest = archive.read_manifest(runs[-1]) if runs else None
     if resume:
         if manifest is None:
             raise UsageError(f"{search.room}: no run to resume; start one without --resume")
         return _continue(search, manifest)
-    if is_open and not abandon:
-        raise UsageError(
-            f"{search.room}: run {manifest and manifest.get('run')} was not finished; continue it "
-            "with --resume, or give it up with --abandon"
-        )
+    if manifest is not None and manifest.get("stop") is None:
+        if not abandon:
+            raise UsageError(
+                f"{search.room}: run {runs[-1]} was not finished; continue it with --resume, or "
+                "give it up with --abandon"
+            )
+        archive.write_manifest({**manifest, "stop": GIVEN_UP})
     packed = pack(search.workspace, search.room)
+    archive.keep_baseline(packed.sha256, packed.text)
     search.store.put(packed)
     population = Population(search.settings.islands)
-    position = Position(_next_run(archive, manifest), 0, packed.sha256, 1.0, population)
+    position = Position(_next_run(archive), 0, packed.sha256, 1.0, population)
     archive.write_manifest(_describe(search, position))
     return position, search
 
 
 def _continue(search: Search, manifest: Mapping[str, Any]) -> tuple[Position, Search]:
-    position, settings, proposer = read_manifest(manifest, str(search.archive.manifest_path))
+    source = str(search.archive.manifest_path(search.archive.runs()[-1]))
+    position, settings, proposer = read_manifest(manifest, source)
     if proposer != search.proposer.describe():
         raise UsageError(
             f"{search.room}: run {position.run} was proposed by {proposer}, got "
@@ -101,10 +107,7 @@ def _describe(search: Search, position: Position) -> dict[str, Any]:
     }
 
 
-def _next_run(archive: Archive, manifest: Mapping[str, Any] | None) -> str:
+def _next_run(archive: Archive) -> str:
     """One more than the largest number that the room has used."""
     used = [str(line["round"]).partition("/")[0] for line in archive.lines(ATTEMPTS).values()]
-    if manifest is not None:
-        used.append(str(manifest.get("run")))
-    numbers = [int(name[1:]) for name in used if name[:1] == "r" and name[1:].isdigit()]
-    return f"r{max(numbers, default=0) + 1:03d}"
+    return f"r{max(map(run_number, [*used, *archive.runs()]), default=0) + 1:03d}"

@@ -224,6 +224,11 @@ class SearchRoom:
         return Archive(self.root, ROOM)
 
     @property
+    def manifest(self) -> Path:
+        """Of the newest run."""
+        return self.archive.manifest_path(self.archive.runs()[-1])
+
+    @property
     def kernel(self) -> str:
         return (self.folder / "kernel.py").read_text()
 

@@ -269,8 +269,8 @@ def test_another_seed_gives_other_candidates(tmp_path):
 
 def test_an_unfinished_run_is_not_forgotten(room):
     room.run()
-    manifest = json.loads(room.archive.manifest_path.read_text())
-    room.archive.manifest_path.write_text(json.dumps({**manifest, "stop": None}))
+    manifest = json.loads(room.manifest.read_text())
+    room.manifest.write_text(json.dumps({**manifest, "stop": None}))
     with pytest.raises(UsageError, match=r"run r001 was not finished.*--resume.*--abandon"):
         room.run()
     assert room.run(abandon=True).run == "r002"
@@ -292,9 +292,9 @@ def test_a_room_that_somebody_edits_is_not_overwritten(room):
     search = room.search()
     room.run()
     room.folder.joinpath("kernel.py").write_text(room.kernel.replace("LIMIT = 4", "LIMIT = 5"))
-    manifest = json.loads(room.archive.manifest_path.read_text())
+    manifest = json.loads(room.manifest.read_text())
     manifest["settings"]["rounds"], manifest["stop"] = 4, None
-    room.archive.manifest_path.write_text(json.dumps(manifest))
+    room.manifest.write_text(json.dumps(manifest))
     before = room.snapshot()
     with pytest.raises(HarnessError, match=r"kernel\.py: changed since the run began"):
         room.run(resume=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.controller import archive as archiving
+from harness.errors import HarnessError
 from harness.search import candidates, promotion
 from harness.search.planning import Settings
 from tests.unit.search_room import SearchRoom, analyse_once, by_block
@@ -80,7 +81,7 @@ def whole(tmp_path, effects):
     return room.snapshot(), clock.count
 
 
-def killed_at(path: Path, effects, number: int) -> SearchRoom:
+def killed_at(path: Path, effects, number: int, resume: bool = True) -> SearchRoom:
     room = SearchRoom(path, settings=SETTINGS)
     clock = effects(number)
     plain = room.evaluator.measure
@@ -89,7 +90,8 @@ def killed_at(path: Path, effects, number: int) -> SearchRoom:
         room.run()
     effects()
     room.evaluator.measure = plain
-    room.run(resume=room.archive.manifest_path.exists())
+    if resume:
+        room.run(resume=bool(room.archive.runs()))
     return room
 
 
@@ -121,10 +123,10 @@ def test_two_kills_change_nothing(tmp_path, effects, whole):
             clock = effects(at)
             room.evaluator.measure = clock.around(plain)
             with pytest.raises(Killed):
-                room.run(resume=room.archive.manifest_path.exists())
+                room.run(resume=bool(room.archive.runs()))
         effects()
         room.evaluator.measure = plain
-        room.run(resume=room.archive.manifest_path.exists())
+        room.run(resume=bool(room.archive.runs()))
         assert room.snapshot() == expected
 
 
@@ -151,3 +153,34 @@ def test_a_kill_between_two_files_of_a_promotion_is_finished_on_resume(tmp_path,
     effects()
     room.run(resume=True)
     assert room.snapshot() == whole[0]
+
+
+@pytest.mark.parametrize("at", [0.3, 0.6, 0.9])
+def test_results_and_sources_alone_are_enough_to_go_on_on_another_machine(
+    tmp_path, effects, whole, at
+):
+    here = killed_at(tmp_path / "here", effects, int(at * whole[1]), resume=False)
+    there = SearchRoom(tmp_path / "there", settings=SETTINGS)
+    for folder in ("results", "solutions"):
+        shutil.copytree(here.root / folder, there.root / folder, dirs_exist_ok=True)
+    assert not (there.root / "traces" / "search").exists()
+    there.run(resume=bool(there.archive.runs()))
+    assert there.snapshot() == whole[0]
+
+
+def test_a_candidate_that_no_longer_packs_alike_is_not_taken_for_what_was_measured(tmp_path):
+    room = SearchRoom(tmp_path, settings=SETTINGS)
+    room.run()
+    shutil.rmtree(room.root / "traces")
+    (room.root / "solutions" / "common" / "shelf.py").write_text("def shared(*_):\n    return 1\n")
+    with pytest.raises(HarnessError, match="shelf"):
+        room.search().store.get(str(next(iter(room.archive.lines("decisions").values()))["sha256"]))
+
+
+def test_every_run_keeps_its_manifest(tmp_path, effects):
+    room = SearchRoom(tmp_path, settings=SETTINGS)
+    room.run()
+    first = room.manifest.read_bytes()
+    room.run()
+    assert room.archive.runs() == ["r001", "r002"]
+    assert room.archive.manifest_path("r001").read_bytes() == first

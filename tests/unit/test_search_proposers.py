@@ -118,7 +118,7 @@ def test_the_store_gives_back_what_it_got(room):
     with pytest.raises(HarnessError, match="holds"):
         store.get(packed.sha256)
     store.path(packed.sha256).unlink()
-    with pytest.raises(HarnessError, match=r"is gone.*--abandon"):
+    with pytest.raises(HarnessError, match=r"neither .* nor .* has this content.*--abandon"):
         store.get(packed.sha256)
 
 
@@ -307,8 +307,8 @@ def test_a_folder_is_searched_until_it_is_empty_and_never_blocked(room):
 
 def test_a_run_goes_on_with_its_own_proposer_only(room):
     room.run()
-    manifest = json.loads(room.archive.manifest_path.read_text())
-    room.archive.manifest_path.write_text(json.dumps({**manifest, "stop": None}))
+    manifest = json.loads(room.manifest.read_text())
+    room.manifest.write_text(json.dumps({**manifest, "stop": None}))
     room.proposer = CommandProposer(room.workspace, "true")
     with pytest.raises(UsageError, match="was proposed by parameters, got command true"):
         room.run(resume=True)
