@@ -20,6 +20,9 @@ GATE, SWEEP, CONFIRMATION, REPLAY = "gate", "sweep", "confirmation", "replay"
 
 SMALL_GAIN = 0.02  # of latency: below it a change must be small too
 MANY_LINES = 20
+# Recorded comparisons show two processes of one solution apart by 0.8 to 2 % over three workloads.
+# What is as fast as the baseline there may be faster elsewhere, and must not be lost to that noise.
+GATE_TOLERANCE = 0.01
 
 
 @dataclass(frozen=True)
@@ -191,16 +194,16 @@ def objection(stage: str, result: Result, lines_added: int = 0) -> Decision | No
                 ARCHIVE, f"{stage}: a local win, {len(result.fast)} faster, but {which}; {words}"
             )
         return Decision(REJECT, f"{stage}: {which}, {words}")
-    if result.low <= 1.0:
-        return Decision(ARCHIVE, f"{stage}: the interval includes no difference, {words}")
-    if result.ratio_of_means is None or result.ratio_of_means <= 1.0:
-        return Decision(ARCHIVE, f"{stage}: the mean latency does not improve, {words}")
     if is_too_long(result.score - 1.0, lines_added):
         return Decision(
             REJECT,
             f"{stage}: {100 * (result.score - 1):.2g} % for {lines_added} more lines; below "
             f"{100 * SMALL_GAIN:g} % at most {MANY_LINES} are worth it",
         )
+    if result.low <= 1.0:
+        return Decision(ARCHIVE, f"{stage}: the interval includes no difference, {words}")
+    if result.ratio_of_means is None or result.ratio_of_means <= 1.0:
+        return Decision(ARCHIVE, f"{stage}: the mean latency does not improve, {words}")
     return None
 
 
@@ -208,10 +211,9 @@ def _object_to_gate(result: Result) -> Decision | None:
     """Representatives filter; they never promote. So the mean alone decides, and no interval."""
     if result.slow:
         return Decision(REJECT, f"gate: slower on {', '.join(result.slow)}")
-    if result.geometric_mean is None or result.geometric_mean < 1.0:
-        return Decision(
-            REJECT, f"gate: geometric mean ratio {result.geometric_mean or 0.0:.4f}, below 1"
-        )
+    least, mean = 1.0 - GATE_TOLERANCE, result.geometric_mean or 0.0
+    if mean < least:
+        return Decision(REJECT, f"gate: geometric mean ratio {mean:.4f}, below {least:g}")
     return None
 
 

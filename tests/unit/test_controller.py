@@ -60,7 +60,8 @@ def test_a_confirmed_gain_on_every_workload_is_promoted():
     [
         (changed("gate", passed=2, failure="u: INCORRECT_NUMERICAL: y"), REJECT, "gate: 2 of 3"),
         (changed("gate", slow=("u-0",)), REJECT, "gate: slower on u-0"),
-        (changed("gate", geometric_mean=0.999), REJECT, "below 1"),
+        (changed("gate", geometric_mean=0.989), REJECT, "below 0.99"),
+        (changed("gate", geometric_mean=None), REJECT, "0.0000, below 0.99"),
         (changed("gate", lost="u: INFRASTRUCTURE: x"), ARCHIVE, "no verdict"),
         (changed("sweep", passed=2, failure="u: TIMEOUT: y"), REJECT, "sweep: 2 of 3"),
         (changed("sweep", lost="u: INFRASTRUCTURE: x"), ARCHIVE, "incomplete"),
@@ -90,6 +91,12 @@ def test_only_a_broken_machine_teaches_nothing():
     assert not decide(WHOLE).is_lost
 
 
+def test_what_two_processes_differ_by_passes_the_gate_and_proves_nothing():
+    level = dataclasses.replace(PASSED, score=0.995, low=0.98, high=1.01, geometric_mean=0.995)
+    assert next_evidence(Evidence(0, level)) == SWEEP
+    assert decide(Evidence(0, level, level)).label == ARCHIVE
+
+
 def test_every_label_is_one_of_three():
     assert LABELS == ("archive only", "promote globally", "reject and restore")
 
@@ -110,6 +117,10 @@ def test_a_small_gain_does_not_pay_for_many_lines():
     assert decide(evidence).label == REJECT and "21 more lines" in decide(evidence).reason
     assert next_evidence(dataclasses.replace(evidence, confirmation=None)) is None
     assert decide(dataclasses.replace(evidence, lines_added=MANY_LINES)).label == PROMOTE
+    unproven = dataclasses.replace(small, score=1.004, low=0.99, high=1.02)
+    refused = decide(Evidence(MANY_LINES + 1, PASSED, unproven))
+    assert refused.label == REJECT and "0.4 % for 21 more lines" in refused.reason
+    assert decide(Evidence(MANY_LINES, PASSED, unproven)).label == ARCHIVE
     large = dataclasses.replace(small, score=1.0 + SMALL_GAIN)
     assert decide(Evidence(500, PASSED, large, large, "")).label == PROMOTE
     assert is_too_long(0.0199, 21) and not is_too_long(0.0199, 20) and not is_too_long(0.02, 21)
