@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.profiling.counters import LaunchMetrics
+from harness.ncu import LaunchMetrics
 from harness.profiling.record import DeviceLimits, ProfileRecord, ProfileRow, complete
 from harness.profiling.shares import KernelShare
 from harness.records import DatasetIdentity

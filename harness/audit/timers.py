@@ -11,11 +11,6 @@ They measure different things, so that a stated bound lies between them:
 
 from __future__ import annotations
 
-import csv
-import io
-import os
-import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,29 +32,24 @@ from harness.evaluate.plan import torch_device
 from harness.evaluate.pool import Pool, worker_environment
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job
+from harness.ncu import (
+    ABSENT,
+    DURATION,
+    NcuDenied,
+    NcuUnreadable,
+    durations_us,
+    find_ncu,
+    ncu_command,
+    read_csv,
+    read_log,
+)
 from harness.records import format_us
 from harness.timing import require_timer
 
-NCU = "ncu"
-DURATION = "gpu__time_duration.sum"
-_UNITS_US = {
-    **dict.fromkeys(("ns", "nsecond"), 1e-3),
-    **dict.fromkeys(("us", "usecond"), 1.0),
-    **dict.fromkeys(("ms", "msecond"), 1e3),
-    **dict.fromkeys(("s", "second"), 1e6),
-}
 # The larger of both is how far a timer may be from CUPTI.
 GRAPH_BOUND_US, GRAPH_BOUND_SHARE = 2.0, 0.15
 NCU_BOUND_US, NCU_BOUND_SHARE = 2.0, 0.35  # the first for each kernel
-DENIED = "ERR_NVGPUCTRPERM"
-DENIED_HINT = (
-    f"{NCU}: {DENIED}: this host keeps the GPU's counters for administrators, a setting of its "
-    "driver (NVreg_RestrictProfilingToAdminUsers=0)"
-)
-
-
-class NcuUnavailable(Exception):
-    """Why NCU gave no durations."""
+SINGLE_CALL = "harness.audit.single_call"
 
 
 @dataclass(frozen=True)
@@ -88,54 +78,6 @@ class Reading:
         return found
 
 
-def read_ncu_csv(text: str) -> tuple[float, ...]:
-    """Durations in µs of the kernels in NCU's raw page as CSV. Raises NcuUnavailable."""
-    if DENIED in text:
-        raise NcuUnavailable(DENIED_HINT)
-    lines = text.splitlines()
-    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
-    table = [] if begin is None else [line for line in lines[begin:] if line.startswith('"')]
-    rows = list(csv.DictReader(io.StringIO("\n".join(table))))
-    if not rows or DURATION not in rows[0]:
-        last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
-        raise NcuUnavailable(f"{NCU}: no kernel was profiled: {last.strip()[:300]}")
-    units, *kernels = rows
-    scale = _UNITS_US.get(units[DURATION])
-    if scale is None:
-        raise NcuUnavailable(f"{NCU}: expected {DURATION} in seconds, got {units[DURATION]!r}")
-    durations = tuple(float(row[DURATION].replace(",", "")) * scale for row in kernels)
-    if not durations:
-        raise NcuUnavailable(f"{NCU}: no kernel was profiled: its table has no row")
-    return durations
-
-
-def ncu_command(program: str, job: Path) -> list[str]:
-    """NCU on the one call for which single_call switches the profiler on."""
-    return [
-        program,
-        *("--profile-from-start", "off"),
-        *("--target-processes", "application-only"),
-        *("--metrics", DURATION),
-        *("--cache-control", "all"),
-        *("--clock-control", "none"),
-        *("--page", "raw"),
-        *("--print-units", "base"),
-        "--csv",
-        *(sys.executable, "-m", "harness.audit.single_call", str(job)),
-    ]
-
-
-def find_ncu(environment: Mapping[str, str] | None = None) -> str | None:
-    """NCU's path, or None."""
-    environment = os.environ if environment is None else environment
-    found = shutil.which(NCU, path=environment.get("PATH"))
-    for folder in (environment.get("CUDA_HOME"), "/usr/local/cuda"):
-        path = Path(folder or "/", "bin", NCU)
-        if found is None and path.is_file():
-            found = str(path)
-    return found
-
-
 def run_timers(
     workspace: Workspace,
     target: str,
@@ -156,7 +98,7 @@ def run_timers(
     require_timer("cupti")
     plan = plan_target(workspace, target, workloads, dataset, facts)
     program = find_ncu()
-    missing = None if program else f"{NCU}: not on PATH nor in CUDA_HOME; part of Nsight Compute"
+    missing = None if program else ABSENT
     progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}")
     disagree = False
     environment = worker_environment(torch_device(facts), workspace.root)
@@ -168,10 +110,8 @@ def run_timers(
                 if failure is not None:
                     raise InfrastructureFailure(f"{job.uuid}: {failure}; evaluate it first")
                 try:
-                    ncu_us = read_ncu_csv(
-                        run(ncu_command(program, path), environment, workspace.root)[1]
-                    )
-                except NcuUnavailable as error:
+                    ncu_us = _ask_ncu(program, path, environment, workspace.root, run)
+                except (NcuDenied, NcuUnreadable) as error:
                     missing = str(error)
                 path.unlink(missing_ok=True)
             reading = _measure(workspace, job, environment, make_pool, ncu_us)
@@ -195,6 +135,15 @@ def describe(reading: Reading) -> str:
         f"{reading.uuid[:8]} CUPTI {format_us(reading.cupti_us)} us, graph "
         f"{format_us(reading.graph_us)} us, NCU {kernels}"
     )
+
+
+def _ask_ncu(
+    program: str, call_file: Path, environment: Mapping[str, str], root: Path, run: Runner
+) -> tuple[float, ...]:
+    """Durations in µs of the call's kernels. Raises NcuDenied and NcuUnreadable."""
+    log = call_file.with_suffix(".ncu.log")
+    command = ncu_command(program, log, SINGLE_CALL, call_file, (DURATION,))
+    return durations_us(read_csv(read_log(lambda: run(command, environment, root)[1], log)))
 
 
 def _measure(

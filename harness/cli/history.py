@@ -39,7 +39,11 @@ def history(rooms: tuple[str, ...], figures: str | None) -> int:
 @click.command(name="explain")
 @click.argument("attempt")
 def explain_command(attempt: str) -> int:
-    """Everything about ATTEMPT: a candidate by name or hash, or a round such as r001/003."""
+    """Everything about ATTEMPT: a round such as r001/003, or a candidate by name or hash.
+
+    `python -m harness history` lists rounds; a round names its candidates. Where several rooms were
+    searched, write gdn_decode/r001/003.
+    """
     for line in explain(load_workspace().root, attempt):
         click.echo(line)
     return int(ExitCode.OK)

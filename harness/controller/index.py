@@ -29,7 +29,8 @@ CREATE TABLE measurement (
 );
 CREATE TABLE decision (room TEXT, round TEXT, candidate TEXT, label TEXT, reason TEXT);
 CREATE TABLE round (
-    room TEXT, round TEXT, state TEXT, direction TEXT, label TEXT, gain REAL, device_s REAL
+    room TEXT, round TEXT, state TEXT, direction TEXT, label TEXT, best TEXT, gain REAL,
+    device_s REAL
 );
 CREATE INDEX candidate_name ON candidate (name);
 CREATE INDEX measurement_candidate ON measurement (candidate);
@@ -59,12 +60,13 @@ def archives(root: Path) -> list[Archive]:
 
 
 def _stamp(root: Path) -> str:
-    """Append-only files are known by their sizes."""
+    """Append-only files are known by their sizes. The schema is part of it: a newer harness makes
+    the file anew."""
     sizes = {
         path.relative_to(root).as_posix(): path.stat().st_size
         for path in sorted((root / "results" / "search").glob("*/*.jsonl"))
     }
-    return json.dumps(sizes)
+    return json.dumps([SCHEMA, sizes])
 
 
 def _read_stamp(path: Path) -> str | None:
@@ -107,8 +109,8 @@ def _insert(connection: sqlite3.Connection, archive: Archive) -> None:
         values = (line["key"], line["candidate"], line["label"], line["reason"])
         _add(connection, "decision", (room, *values))
     for closed in archive.history():
-        head = (closed.key, closed.state.key, closed.direction)
-        _add(connection, "round", (room, *head, closed.label, closed.gain, closed.device_s))
+        head = (closed.key, closed.state.key, closed.direction, closed.label, closed.best)
+        _add(connection, "round", (room, *head, closed.gain, closed.device_s))
 
 
 def _candidate(proposal: dict[str, Any], line: dict[str, Any]) -> tuple[Any, ...]:

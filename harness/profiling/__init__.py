@@ -6,7 +6,7 @@
        └──► results/profiles/<device>/<room>.json
 
     shares            Torch Profiler's trace to a call's kernels; pure
-    counters          NCU's command and its raw page as CSV; pure
+    collecting        the evidence of one workload, by each tool
     bottleneck        metrics to class and limiting resource, with the thresholds; pure
     representatives   which workload stands for a regime; pure
     record            what was found, kept and merged

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.profiling.counters import LaunchMetrics
+from harness.ncu import LaunchMetrics
 from harness.roofline import COPY, LAUNCH, READ, Floor
 
 LAUNCH_BOUND, LATENCY, MEMORY, TENSOR, MIXED = "launch", "latency", "memory", "tensor", "mixed"

@@ -12,24 +12,27 @@ from typing import Any
 
 from harness.audit.engine import PoolFactory
 from harness.audit.sanitizers import Runner
-from harness.audit.timers import NCU, find_ncu
 from harness.devices import DeviceFacts
 from harness.errors import HarnessError
 from harness.evaluate.plan import torch_device
 from harness.evaluate.pool import MeasurementFailed, Pool, WorkerCommand, worker_environment
 from harness.evaluate.protocol import Job, Outcome, Status
 from harness.evaluate.secrecy import without_secrets
-from harness.profiling.counters import (
-    HEADER,
+from harness.ncu import (
+    ABSENT,
+    SECTIONS,
     LaunchMetrics,
     NcuDenied,
+    find_ncu,
     ncu_command,
+    profile_metrics,
     read_csv,
+    read_log,
     refused_metrics,
 )
 from harness.profiling.shares import Activity, KernelShare, share_out
 
-NCU_ABSENT = f"{NCU}: not on PATH nor in CUDA_HOME; part of Nsight Compute"
+SINGLE_CALL = "harness.profiling.single_call"
 
 
 @contextmanager
@@ -86,7 +89,7 @@ class Counters:
     def __init__(self, root: Path, facts: DeviceFacts, run: Runner) -> None:
         self._root, self._device, self._run = root, torch_device(facts), run
         self._program = find_ncu()
-        self.missing = None if self._program else NCU_ABSENT
+        self.missing = None if self._program else ABSENT
         self._refused: frozenset[str] = frozenset()
 
     def count(self, call_file: Path) -> Counted:
@@ -107,12 +110,8 @@ class Counters:
             return Counted(None, str(error))
 
     def _ask(self, program: str, call_file: Path) -> str:
-        """What NCU wrote; where that is no table, after what it printed: a program that fails
-        early says why there."""
         log = call_file.with_name("ncu.log")
-        log.unlink(missing_ok=True)
         environment = without_secrets(worker_environment(self._device, self._root))
-        command = ncu_command(program, log, call_file, self._refused)
-        _, output = self._run(command, environment, self._root)
-        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        return text if HEADER in text else f"{output}\n{text}"
+        metrics = profile_metrics(self._refused)
+        command = ncu_command(program, log, SINGLE_CALL, call_file, metrics, *SECTIONS)
+        return read_log(lambda: self._run(command, environment, self._root)[1], log)

@@ -24,6 +24,7 @@ from harness.evaluate.protocol import Job, Outcome, Status
 from harness.evaluate.sweep import dataset_name, read_commit, require_commit
 from harness.evaluate.verdicts import read_environment, utc_now
 from harness.files import write_atomically
+from harness.ncu import LaunchMetrics, NcuDenied, read_csv
 from harness.profiling.collecting import (
     Counted,
     Counters,
@@ -31,7 +32,6 @@ from harness.profiling.collecting import (
     open_pools,
     read_shares,
 )
-from harness.profiling.counters import LaunchMetrics, NcuDenied, read_csv
 from harness.profiling.display import describe_notes, describe_row
 from harness.profiling.record import (
     DeviceLimits,

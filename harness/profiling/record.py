@@ -13,8 +13,8 @@ from typing import Any
 
 from harness.errors import RecordError
 from harness.files import write_atomically
+from harness.ncu import COUNTS, LaunchMetrics, longest
 from harness.profiling.bottleneck import CLASSES, LIMITERS, Bottleneck, CallMetrics, classify
-from harness.profiling.counters import COUNTS, LaunchMetrics, longest
 from harness.profiling.shares import KernelShare, base_name
 from harness.records import (
     SHA256,

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.controller.archive import ATTEMPTS, DECISIONS, Archive
+from harness.controller.decision import CONFIRMATION, GATE, SWEEP
 from harness.controller.index import archives, open_index
 from harness.controller.memory import is_blocked
 from harness.errors import UsageError
 from harness.records import ABSENT
 
 SHOWN_MATCHES = 5
+NOTHING_YET = "nothing was searched yet; `python -m harness tune ROOM` begins"
 
 
 def describe_history(root: Path, rooms: Sequence[str]) -> list[str]:
@@ -35,13 +37,15 @@ def describe_history(root: Path, rooms: Sequence[str]) -> list[str]:
                 f"{room}: {len(rows)} rounds, {counts[0] - (counts[1] or 0)} candidates, "
                 f"{counts[1] or 0} refused, {swept} swept"
             )
+            lines += [f"  {text}" for text in _describe_runs(Archive(root, room))]
             lines += [f"  {_describe_round(row)}" for row in rows]
             lines += [f"  blocked: {text}" for text in _blocked(root, room)]
-    return lines or ["nothing was searched yet; `python -m harness tune ROOM` begins"]
+    return lines or [NOTHING_YET]
 
 
 def explain(root: Path, attempt: str) -> list[str]:
-    """One candidate, by its name or the first characters of its hash, or one round by its key.
+    """One candidate, by its name or the first characters of its hash, or one round by its key, with
+    its room in front where several rooms have it.
 
     Raises UsageError where that is none, or several.
     """
@@ -56,19 +60,53 @@ def explain(root: Path, attempt: str) -> list[str]:
         if found:
             names = ", ".join(row["name"] for row in found[:SHOWN_MATCHES])
             raise UsageError(f"attempt: {attempt} could be {names}; write more characters")
+    room, _, key = attempt.rpartition("/r")  # gdn_decode/r001/003, or without the room
+    if room:
+        attempt = f"r{key}"
     rounds = [one for one in archives(root) if attempt in one.lines(DECISIONS)]
+    rounds = [one for one in rounds if room in ("", one.room)]
+    if len(rounds) > 1:
+        names = " or ".join(f"{one.room}/{attempt}" for one in rounds)
+        raise UsageError(f"{attempt}: several rooms have this round; write {names}")
     if not rounds:
-        raise UsageError(
-            f"attempt: expected a candidate's name such as gdn_decode-3f2a91bc, the first 4 or "
-            f"more characters of its hash, or a round such as r001/003; got {attempt!r}. "
-            "`python -m harness history` lists them"
-        )
-    return [line for archive in rounds for line in _explain_round(archive, attempt)]
+        raise UsageError(_not_found(root, f"{room}/{attempt}" if room else attempt))
+    return _explain_round(rounds[0], attempt)
+
+
+def _not_found(root: Path, attempt: str) -> str:
+    searched = archives(root)
+    if not searched:
+        return f"{attempt}: {NOTHING_YET}"
+    room = next((one.room for one in searched if one.room == attempt), "[ROOM]")
+    rounds = [key for one in searched for key in one.lines(DECISIONS)]
+    names = [
+        str(line["candidate"])
+        for one in searched
+        for line in one.lines(DECISIONS).values()
+        if line["candidate"] is not None
+    ]
+    such = " or ".join((*rounds[-1:], *names[-1:])) or "r001/000"
+    return (
+        f"{attempt}: no such round, nor a candidate of that name or hash (4 characters or more). "
+        f"`python -m harness history {room}` lists rounds, and `explain` of a round its "
+        f"candidates; expected for instance {such}"
+    )
+
+
+def _describe_runs(archive: Archive) -> list[str]:
+    """Each run: who proposed, and why it ended."""
+    lines = []
+    for run in archive.runs():
+        manifest = archive.read_manifest(run)
+        stop = manifest.get("stop") or "not finished; `tune --resume` goes on"
+        lines.append(f"{run}: proposed by {manifest.get('proposer')}; {stop}")
+    return lines
 
 
 def _describe_round(row: sqlite3.Row) -> str:
     gain = ABSENT if row["gain"] is None else f"{100 * row['gain']:+.2f} %"
-    return f"{row['round']}  {row['direction']}  {gain}  {row['label']}  {row['device_s']:.0f} s"
+    parts = (row["round"], row["direction"], row["best"] or ABSENT, gain, row["label"])
+    return "  ".join((*parts, f"{row['device_s']:.0f} s"))
 
 
 def _blocked(root: Path, room: str) -> list[str]:
@@ -147,10 +185,41 @@ def _explain_round(archive: Archive, key: str) -> list[str]:
             *(f"  blocked: {text}" for text in closed.blocked),
             *(f"  recommended: {text}" for text in closed.recommended),
         ]
-    lines.append(f"  candidate: {decision['candidate'] or ABSENT}")
+    lines += [f"  {text}" for text in _describe_candidates(archive, key)]
+    lines.append(f"  decided about: {decision['candidate'] or ABSENT}")
     for label in ("record", "confirmation"):
         if decision[label]:
             lines.append(f"  {label}: {decision[label]}")
     for uuid, base_us, ours_us, ratio, word in decision["matrix"]:
         lines.append(f"  {uuid}  {base_us} us -> {ours_us} us  x{ratio}  {word or ABSENT}")
     return lines
+
+
+def _describe_candidates(archive: Archive, key: str) -> list[str]:
+    """What the round proposed, and the last stage that each candidate was measured in."""
+    lines = archive.lines(ATTEMPTS)
+    stages = [
+        lines[f"{key}/{stage}"]
+        for stage in (GATE, SWEEP, CONFIRMATION)
+        if f"{key}/{stage}" in lines
+    ]
+    found = []
+    for one in lines.get(f"{key}/proposal", {}).get("proposals", ()):
+        if one["refused"] is not None:
+            found.append(f"refused: {one['note']}: {one['refused']}")
+            continue
+        reached = [line for line in stages if one["name"] in line["results"]]
+        text = "not measured"
+        if reached:
+            text = (
+                f"{reached[-1]['stage']}: {_describe_result(reached[-1]['results'][one['name']])}"
+            )
+        found.append(f"{one['name']}  {one['note'] or 'no note'}  {text}")
+    return found
+
+
+def _describe_result(result: dict[str, Any]) -> str:
+    against = result["failure"] or result["lost"]
+    if against or result["score"] is None:
+        return f"{result['passed']}/{result['workloads']} pass; {against or 'no ratio'}"
+    return f"mean ratio {result['score']:.4f} [{result['low']:.4f}, {result['high']:.4f}]"

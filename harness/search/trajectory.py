@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
@@ -77,27 +78,35 @@ def read_trajectory(archive: Archive, run: str) -> Trajectory:
 
 
 def draw_search(archive: Archive) -> list[Figure]:
-    """The figures of a room's newest run; none where it was never searched."""
+    """The figures of each run of a room; none where it was never searched."""
     rounds = [str(line["round"]) for line in archive.lines(ATTEMPTS).values()]
-    if not rounds:
-        return []
-    run = rounds[-1].partition("/")[0]
-    trajectory = read_trajectory(archive, run)
-    figures = [draw_trajectory(trajectory)] if trajectory.points else []
-    path = regimes_path(archive.root, archive.room)
+    figures = []
+    for run in dict.fromkeys(key.partition("/")[0] for key in rounds):
+        trajectory = read_trajectory(archive, run)
+        if trajectory.points:
+            figures.append(draw_trajectory(trajectory))
+        path, shown = regimes_path(archive.root, archive.room), _most_telling(archive, run)
+        if shown is not None and path.exists():
+            figures.append(draw_regimes(load_regimes(path), shown["key"], shown["matrix"]))
+    return figures
+
+
+def _most_telling(archive: Archive, run: str) -> dict[str, Any] | None:
+    """The decision whose candidate was measured on all workloads: the last promotion, else the last
+    that was swept; None where nothing was."""
     swept = [
         decision
         for decision in archive.lines(DECISIONS).values()
-        if str(decision["round"]).startswith(f"{run}/") and decision["confirmation"]
+        if str(decision["round"]).startswith(f"{run}/")
+        and f"{decision['round']}/{SWEEP}" in archive.lines(ATTEMPTS)
     ]
-    if swept and path.exists():
-        figures.append(draw_regimes(load_regimes(path), swept[-1]["key"], swept[-1]["matrix"]))
-    return figures
+    promoted = [decision for decision in swept if decision["label"] == PROMOTE]
+    return (promoted or swept)[-1] if swept else None
 
 
 def draw_trajectory(trajectory: Trajectory) -> Figure:
     """Speed-up over the first baseline against candidates, on a logarithmic axis."""
-    name = f"search-{trajectory.room}-trajectory"
+    name = f"search-{trajectory.room}-{trajectory.run}-trajectory"
     caption = (
         f"Run {trajectory.run} of {trajectory.room}: {trajectory.total} candidates. Grey: passed "
         "the representatives; blue: swept; line: retained. Circles: the largest jumps before the "
@@ -135,7 +144,7 @@ def draw_trajectory(trajectory: Trajectory) -> Figure:
 
 def draw_regimes(regimes: Regimes, key: str, matrix: Sequence[Sequence[object]]) -> Figure:
     """Mean latency of each regime before and after. matrix: of a decision."""
-    name = f"search-{regimes.room}-regimes"
+    name = f"search-{regimes.room}-{key.partition('/')[0]}-regimes"
     caption = (
         f"Mean latency of {regimes.room} by regime on {regimes.device}, baseline and the candidate "
         f"of {key}; the ratio of the two means above."

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from harness.audit.timers import find_ncu
 from harness.config import load_workspace
 from harness.devices import read_facts
 from harness.errors import ExitCode
 from harness.evaluate.progress import SweepProgress
+from harness.ncu import find_ncu
 from harness.profiling import engine
 from harness.profiling.engine import ProfileRequest, run_profile
 from harness.profiling.record import ProfileRecord

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.audit.sanitizers import sanitizer_environment
-from harness.audit.timers import NcuUnavailable, read_ncu_csv
 from harness.config import load_workspace
+from harness.ncu import NcuDenied, NcuUnreadable, read_csv
 from tests.markdown_tables import read_tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,5 +101,5 @@ def test_sanitizers_run_without_the_caching_allocator():
     ],
 )
 def test_a_profile_without_kernels_is_an_error(text, words):
-    with pytest.raises(NcuUnavailable, match=words):
-        read_ncu_csv(text)
+    with pytest.raises((NcuDenied, NcuUnreadable), match=words):
+        read_csv(text)

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness import ncu
 from harness.audit import engine as audit_engine
-from harness.audit import timers
 from harness.cli import main
 from harness.cli import profile as command
 from harness.dataset import read_workloads
@@ -414,7 +414,7 @@ def shell(room, tmp_path, monkeypatch):
     program.parent.mkdir()
     program.write_text(FAKE)
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(collecting, "find_ncu", timers.find_ncu)
+    monkeypatch.setattr(collecting, "find_ncu", ncu.find_ncu)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
     monkeypatch.setenv("FAKE_NCU_ARGUMENTS", str(tmp_path / "arguments"))
     monkeypatch.setattr(command, "load_workspace", lambda: room.workspace)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.ncu import LaunchMetrics
 from harness.profiling.bottleneck import (
     BARRIERS,
     BLOCKS,
@@ -22,7 +23,6 @@ from harness.profiling.bottleneck import (
     find_limiters,
     overhead_share,
 )
-from harness.profiling.counters import LaunchMetrics
 from harness.roofline import COPY, LAUNCH, READ, Floor
 
 FLOOR = Floor(10.0, COPY)

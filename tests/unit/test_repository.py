@@ -25,7 +25,17 @@ GENERATED = {"blob", "traces", "dataset", "__pycache__", "failures"}
 # Lower may import higher, never the reverse.
 MODULE_ORDER = (
     *("errors", "files", "config", "packing", "records", "devices", "roofline", "dataset"),
-    *("timing", "evaluators", "evaluate", "replay", "audit", "compare", "profiling", "report"),
+    *(
+        "timing",
+        "evaluators",
+        "evaluate",
+        "replay",
+        "ncu",
+        "audit",
+        "compare",
+        "profiling",
+        "report",
+    ),
     *("controller", "search", "cluster", "serving", "container", "submit", "doctor", "cli"),
 )
 HARNESS_LINES, FILE_LINES, SCRIPT_LINES = 400, 600, 60

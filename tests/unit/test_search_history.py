@@ -1,7 +1,9 @@
 """What people read of a search: history, explanations, figures, and the commands around them."""
 
 import dataclasses
+import json
 import re
+import shutil
 
 import pytest
 
@@ -57,7 +59,17 @@ def test_a_history_lists_every_round_with_its_label(searched):
     lines = describe_history(searched.root, ())
     assert re.match(rf"{ROOM}: 4 rounds, \d+ candidates, 0 refused, [1-9]\d* swept$", lines[0])
     for decision in decisions(searched):
-        assert any(decision["key"] in line and decision["label"] in line for line in lines)
+        words = (decision["key"], decision["label"], decision["candidate"])
+        assert any(all(word in line for word in words) for line in lines)
+    assert "  r001: proposed by parameters; budget: 4 rounds are done" in lines
+
+
+def test_a_history_says_which_run_is_not_finished(searched):
+    manifest = json.loads(searched.manifest.read_text())
+    searched.manifest.write_text(json.dumps({**manifest, "stop": None}))
+    assert any(
+        "not finished; `tune --resume`" in line for line in describe_history(searched.root, ())
+    )
 
 
 def test_a_history_says_what_is_blocked_now(room):
@@ -99,10 +111,42 @@ def test_a_round_is_explained_by_its_key(searched):
     assert f"  {searched.uuids[0][:8]}  " in text, "the matrix"
 
 
-@pytest.mark.parametrize("attempt", ["zzzz", "abc", "r001/099", ""])
-def test_an_attempt_that_nobody_made_is_an_error(searched, attempt):
-    with pytest.raises(UsageError, match="expected a candidate's name"):
+@pytest.mark.parametrize("attempt", ["zzzz", "abc", "r001/099", "moe/r001/001", ROOM, "r001", ""])
+def test_an_attempt_that_nobody_made_is_an_error_that_shows_what_there_is(searched, attempt):
+    with pytest.raises(UsageError, match=f"{attempt}: no such round") as error:
         explain(searched.root, attempt)
+    last = decisions(searched)[-1]
+    assert last["key"] in str(error.value) and last["candidate"] in str(error.value)
+    assert ("history gdn_decode`" in str(error.value)) == (attempt == ROOM)
+
+
+def test_before_any_search_there_is_nothing_to_explain(room):
+    with pytest.raises(UsageError, match="nothing was searched yet; `python -m harness tune ROOM`"):
+        explain(room.root, "r001/000")
+
+
+def test_a_round_names_its_candidates_and_how_far_they_came(searched):
+    text = explain(searched.root, f"{ROOM}/r001/000")
+    proposals = searched.archive.lines("attempts")["r001/000/proposal"]["proposals"]
+    for one in proposals:
+        line = next(line for line in text if line.startswith(f"  {one['name']}  "))
+        assert one["note"] in line and ("gate: mean ratio" in line or "confirmation: mean" in line)
+    assert f"  decided about: {decisions(searched)[0]['candidate']}" in text
+
+
+def test_a_refused_proposal_stands_in_its_round(room):
+    room.root.joinpath("more.patch").write_text("nothing")
+    room.run(proposer=FolderProposer(room.workspace, room.root / "more.patch"))
+    text = explain(room.root, "r001/000")
+    assert any(line.startswith("  refused: more.patch: the patch does not apply") for line in text)
+
+
+def test_a_round_of_two_rooms_is_asked_for_by_room(searched):
+    other = searched.archive.folder.with_name("moe")
+    shutil.copytree(searched.archive.folder, other)
+    with pytest.raises(UsageError, match="write gdn_decode/r001/001 or moe/r001/001"):
+        explain(searched.root, "r001/001")
+    assert explain(searched.root, "moe/r001/001")[0].startswith("moe r001/001: ")
 
 
 def test_lineage_ends_at_the_baseline(searched):
@@ -145,11 +189,13 @@ def test_figures_are_drawn_from_the_archive_alone_and_always_alike(searched):
     write_atomically(path, dump_document(dataclasses.asdict(searched.regimes()), ("regimes",)))
     first, again = draw_search(searched.archive), draw_search(searched.archive)
     assert [figure.name for figure in first] == [
-        f"search-{ROOM}-trajectory",
-        f"search-{ROOM}-regimes",
+        f"search-{ROOM}-r001-trajectory",
+        f"search-{ROOM}-r001-regimes",
     ]
     assert first == again
     assert "1.05" in first[1].svg
+    searched.run()
+    assert len(draw_search(searched.archive)) > 2, "earlier runs keep their figures"
     assert draw_search(SearchRoom(searched.root.parent / "other").archive) == []
 
 
@@ -240,7 +286,7 @@ def test_a_candidate_that_is_the_baseline_is_no_success(room):
         (["tune", "gdn_decode", "--command", "x", "--folder", "y"], "choose one"),
         (["gate", "gdn_decode", "no-such-file.json"], "expected a .json or .patch file"),
         (["promote", "gdn_decode", "docs"], "expected one candidate"),
-        (["explain", "zzzz"], "expected a candidate's name"),
+        (["explain", "zzzz"], "zzzz: no"),
         (["history", "nowhere"], "room: expected one of"),
     ],
 )
@@ -252,7 +298,7 @@ def test_command_lines_that_mean_nothing(arguments, words, capsys):
 def test_a_history_can_be_drawn(searched, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("harness.cli.history.load_workspace", lambda: searched.workspace)
     assert main(["history", ROOM, "--figures", str(tmp_path / "figures")]) == 0
-    text = (tmp_path / "figures" / f"search-{ROOM}-trajectory.svg").read_text()
+    text = (tmp_path / "figures" / f"search-{ROOM}-r001-trajectory.svg").read_text()
     assert text.startswith("<svg") and "candidate" in text
     assert "promote globally" in capsys.readouterr().out
 

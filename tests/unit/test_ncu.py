@@ -5,14 +5,18 @@ from dataclasses import fields
 import pytest
 
 from harness.errors import ExitCode
-from harness.profiling.counters import (
+from harness.ncu import (
     COUNTS,
+    SECTIONS,
     LaunchMetrics,
     NcuDenied,
     NcuUnreadable,
+    durations_us,
     longest,
     ncu_command,
+    profile_metrics,
     read_csv,
+    read_log,
     refused_metrics,
 )
 from tests.unit.ncu_tables import COLUMNS, DENIED, ELAPSED, ncu_table
@@ -170,11 +174,13 @@ def test_a_text_without_launches_says_why(text, words):
 
 
 def test_the_command_asks_for_one_cold_call_at_free_clocks_and_for_every_column(tmp_path):
-    command = ncu_command("ncu", tmp_path / "log", tmp_path / "call.pt")
+    paths = tmp_path / "log", "harness.profiling.single_call", tmp_path / "call.pt"
+    command = ncu_command("ncu", *paths, profile_metrics(), *SECTIONS)
     text = " ".join(command)
     for option in (
         "--profile-from-start off", "--target-processes all", "--clock-control none",
-        "--cache-control all", "--page raw", "--csv", f"--log-file {tmp_path / 'log'}",
+        "--cache-control all", "--page raw", "--csv", "--section LaunchStats --section Occupancy",
+        f"--log-file {tmp_path / 'log'}",
     ):  # fmt: skip
         assert option in text
     metrics = command[command.index("--metrics") + 1].split(",")
@@ -189,14 +195,36 @@ REFUSED = (
 )
 
 
-def test_metrics_that_a_gpu_lacks_are_named_and_left_out(tmp_path):
+def test_metrics_that_a_gpu_lacks_are_named_and_left_out():
     assert refused_metrics(REFUSED) == {"dram__throughput.avg", "smsp__x_ld.sum"}
     assert refused_metrics(ncu_table((STEP, {})) + DENIED) == frozenset()
     column = f"dram__throughput.{ELAPSED}"
-    command = ncu_command("ncu", tmp_path / "log", tmp_path / "call.pt", {column})
-    metrics = command[command.index("--metrics") + 1].split(",")
+    metrics = profile_metrics({column})
     assert column not in metrics and f"gpu__{column.replace('__', '_')}" in metrics
 
 
 def test_counts_are_whole_numbers():
     assert all(type(getattr(one(), name)) is int for name in COUNTS)
+
+
+def test_durations_of_a_call_are_those_of_all_its_launches():
+    launches = read_csv(ncu_table((STEP, {}), ("merge", {})))
+    assert durations_us(launches) == tuple(one.duration_us for one in launches)
+    unknown = LaunchMetrics("merge")
+    with pytest.raises(NcuUnreadable, match="of each launch, got 2"):
+        durations_us((*launches, unknown))
+
+
+def test_the_table_comes_from_the_log_and_reasons_from_the_program(tmp_path):
+    log = tmp_path / "ncu.log"
+    log.write_text(ncu_table(("stale", {})))
+
+    def run(text):
+        if text:
+            log.write_text(text)
+        return "the program failed early"
+
+    table = ncu_table((STEP, {}))
+    assert read_log(lambda: run(table), log) == table
+    assert "failed early" in read_log(lambda: run("==ERROR== nothing"), log)
+    assert read_log(lambda: run(""), log) == "the program failed early\n"

@@ -1,22 +1,32 @@
-"""NCU's raw page as CSV: the command that makes it, and the metrics of each launch. Pure.
+"""Nsight Compute: where it is, the command that profiles one call, the launches in its raw page.
 
-Columns are found by name and scaled by the units row below the header, so the order of columns,
-the version of NCU and its choice of prefixes do not matter. What NCU does not report is None.
+The one reader of its tables. Columns are found by name and scaled by the units row below the
+header, so the order of columns, the version of NCU and its choice of prefixes do not matter. What
+NCU does not report is None.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import os
 import re
+import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.audit.timers import DENIED, DENIED_HINT, NCU
 from harness.errors import InfrastructureFailure, ToolMissing
 
+NCU = "ncu"
+ABSENT = f"{NCU}: not on PATH nor in CUDA_HOME; part of Nsight Compute"
+DENIED = "ERR_NVGPUCTRPERM"
+DENIED_HINT = (
+    f"{NCU}: {DENIED}: this host keeps the GPU's counters for administrators, a setting of its "
+    "driver (NVreg_RestrictProfilingToAdminUsers=0)"
+)
+DURATION = "gpu__time_duration.sum"
 HEADER = '"ID"'  # begins the table
 KERNEL = "Kernel Name"
 ABSENT_VALUES = ("", "n/a", "no data", "nan", "(!) nan", "(!) n/a")
@@ -86,7 +96,7 @@ _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _SHARED = "launch__shared_mem_per_block"
 _LOCAL = "inst_executed_op_local"
 _SOURCES: dict[str, _Source] = {
-    "duration_us": _Source("s", (("gpu__time_duration.sum",),), scale=1e6),
+    "duration_us": _Source("s", ((DURATION,),), scale=1e6),
     "grid_blocks": _count("launch__grid_size"),
     "block_threads": _count("launch__block_size"),
     "registers_per_thread": _count("launch__registers_per_thread"),
@@ -132,28 +142,54 @@ _UNIT = re.compile(
 _BASES = {"second": "s", "s": "s", "byte": "byte", "%": "%"}
 
 
-def ncu_command(program: str, log: Path, job: Path, without: Collection[str] = ()) -> list[str]:
-    """NCU on the one call for which single_call switches the profiler on.
+def find_ncu(environment: Mapping[str, str] | None = None) -> str | None:
+    """NCU's path, or None."""
+    environment = os.environ if environment is None else environment
+    found = shutil.which(NCU, path=environment.get("PATH"))
+    for folder in (environment.get("CUDA_HOME"), "/usr/local/cuda"):
+        path = Path(folder or "/", "bin", NCU)
+        if found is None and path.is_file():
+            found = str(path)
+    return found
 
-    log: where NCU writes its table, apart from what the call prints. job: see single_call.
-    without: metrics that it refused.
-    """
+
+def profile_metrics(without: Collection[str] = ()) -> list[str]:
+    """Every metric that LaunchMetrics is made of and that is asked for singly. without: what NCU
+    refused."""
     columns = [name for one in _SOURCES.values() for part in one.columns for name in part]
-    metrics = [name for name in columns if not name.startswith(_IMPORTED) and name not in without]
+    return [name for name in columns if not name.startswith(_IMPORTED) and name not in without]
+
+
+def ncu_command(
+    program: str, log: Path, module: str, job: Path, metrics: Sequence[str], *sections: str
+) -> list[str]:
+    """NCU on the one call for which `python -m MODULE JOB` switches the profiler on.
+
+    log: where NCU writes its table, apart from what the call prints.
+    """
     return [
         program,
         *("--profile-from-start", "off"),
         *("--target-processes", "all"),
         *("--cache-control", "all"),
         *("--clock-control", "none"),
-        *(word for section in SECTIONS for word in ("--section", section)),
+        *(word for section in sections for word in ("--section", section)),
         *("--metrics", ",".join(metrics)),
         *("--page", "raw"),
         *("--print-units", "base"),
         "--csv",
         *("--log-file", str(log)),
-        *(sys.executable, "-m", "harness.profiling.single_call", str(job)),
+        *(sys.executable, "-m", module, str(job)),
     ]
+
+
+def read_log(run: Callable[[], str], log: Path) -> str:
+    """What NCU writes while `run` runs its command and returns what that printed; where NCU writes
+    no table, after that: a program that fails early says why there."""
+    log.unlink(missing_ok=True)
+    output = run()
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return text if HEADER in text else f"{output}\n{text}"
 
 
 def refused_metrics(text: str) -> frozenset[str]:
@@ -250,3 +286,11 @@ def _scale(unit: str, base: str) -> float | None:
 def longest(launches: Sequence[LaunchMetrics]) -> LaunchMetrics | None:
     """The launch with the largest known duration, or the first where none is known."""
     return max(launches, key=lambda launch: launch.duration_us or 0.0, default=None)
+
+
+def durations_us(launches: Sequence[LaunchMetrics]) -> tuple[float, ...]:
+    """Of each launch. Raises NcuUnreadable where one is missing."""
+    found = tuple(one.duration_us for one in launches if one.duration_us is not None)
+    if len(found) < len(launches):
+        raise NcuUnreadable(f"{NCU}: expected {DURATION} of each launch, got {len(found)}")
+    return found
