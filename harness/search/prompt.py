@@ -73,7 +73,8 @@ def _protocol(plan: Plan) -> str:
         "2. Change what the direction names, and nothing beside it: one hypothesis a candidate.\n"
         "3. Take thresholds from the regimes above, never from another operator.\n"
         f"4. Leave `{PATCH_NAME}` beside this prompt: one patch that `git apply` takes, with paths "
-        f"such as `solutions/{plan.room}/kernel.py`. `git diff --no-index` or `diff -u` make one.\n"
+        f"such as `solutions/{plan.room}/kernel.py`: `git init && git add solutions` before you "
+        f"edit, `git diff --output={PATCH_NAME}` afterwards, make one.\n"
         "5. End with code 0. Another code, or no patch, is a refused proposal."
     )
 
