@@ -22,6 +22,7 @@ from harness.records import RunRecord, dump_document, read_json
 from harness.records.strict_json import Fields
 
 MAX_REGIMES = 3  # as many representatives: a gate must cost seconds
+LEAST_REGIMES = 2  # a gate on one workload would decide by that workload's noise
 LEAST_BREAK = 1.15  # between the means of neighbours: less is noise or one regime
 
 
@@ -101,14 +102,16 @@ def derive_regimes(record: RunRecord) -> Regimes:
 def natural_breaks(latencies_us: Sequence[float], most: int) -> list[tuple[float, float]]:
     """Closed ranges that hold all latencies, with the least squared error of their logarithms.
 
-    As many ranges as possible up to `most` whose neighbouring means differ by LEAST_BREAK.
+    As many ranges as possible up to `most` whose neighbouring means differ by LEAST_BREAK, but
+    LEAST_REGIMES of them wherever two latencies differ at all.
     """
     values = sorted(latencies_us)
     for count in range(min(most, len(set(values))), 1, -1):
         bounds = _best_cuts([math.log(value) for value in values], count)
         groups = [values[start:stop] for start, stop in bounds]
         means = [math.fsum(group) / len(group) for group in groups]
-        if all(b >= LEAST_BREAK * a for a, b in pairwise(means)):
+        is_clear = all(b >= LEAST_BREAK * a for a, b in pairwise(means))
+        if is_clear or count == LEAST_REGIMES:
             return [(group[0], group[-1]) for group in groups]
     return [(values[0], values[-1])]
 

@@ -52,6 +52,15 @@ class Measured:
     distrust: str | None = None
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """objection: what stands against a candidate in many fresh trials, "" where nothing does or the
+    room is not flagged. device_s: seconds that it held the GPU."""
+
+    objection: str = ""
+    device_s: float = 0.0
+
+
 class Evaluator(Protocol):
     """Measures packed solutions of one room beside each other."""
 
@@ -65,6 +74,5 @@ class Evaluator(Protocol):
         """All sides in turns on these workloads, None for all. Raises HarnessError where nothing
         can be measured; what a candidate does wrong is a row of the record."""
 
-    def replay(self, candidate: Packed) -> str:
-        """What stands against a candidate in many fresh trials; "" where nothing does, or the room
-        is not flagged."""
+    def replay(self, candidate: Packed) -> Replayed:
+        """Many fresh trials of the candidate, where the room is flagged."""

@@ -38,7 +38,7 @@ from harness.records import sole_writer
 from harness.replay.engine import ReplayRequest, replay_solution
 from harness.replay.record import load_replay, replay_path
 from harness.replay.suspicion import is_exposed, suspicion
-from harness.search.evaluator import BASELINE, EFFORTS, Effort, Measured
+from harness.search.evaluator import BASELINE, EFFORTS, Effort, Measured, Replayed
 from harness.timing import require_timer
 
 LEDGER_SUFFIX = ".search.ndjson"
@@ -125,18 +125,18 @@ class LiveEvaluator:
         record = record_of(self._workspace, plan, entries)
         return Measured(record, round(time.monotonic() - began, 3), distrust)
 
-    def replay(self, candidate: Packed) -> str:
+    def replay(self, candidate: Packed) -> Replayed:
         """As Evaluator.replay. A room is flagged where its recorded replay is suspicious; then the
         candidate must be clean on the workloads that are, in as many trials."""
-        path = replay_path(self._workspace.root, self._room)
+        path, began = replay_path(self._workspace.root, self._room), time.monotonic()
         if not path.exists():
-            return ""
+            return Replayed()
         try:
             record = load_replay(path)
         except RecordError as error:
-            return str(error)
+            return Replayed(str(error))
         if suspicion(record) is None:
-            return ""
+            return Replayed()
         rows = self._rows(
             [
                 row.uuid
@@ -151,7 +151,7 @@ class LiveEvaluator:
         )
         request = ReplayRequest(self._room, trials=record.trials, seed=record.seed, resume=True)
         found = replay_solution(self._workspace, plan, request, self.facts, self._progress)
-        return suspicion(found) or ""
+        return Replayed(suspicion(found) or "", round(time.monotonic() - began, 3))
 
     def _rows(self, uuids: Sequence[str] | None) -> tuple[WorkloadRow, ...]:
         wanted = ("all",) if uuids is None else tuple(uuids)

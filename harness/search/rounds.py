@@ -178,9 +178,14 @@ class _Round:
     def _replay(self, name: str) -> None:
         def make() -> dict[str, Any]:
             packed = self.search.store.get(self.candidates[name]["sha256"])
-            against = self.search.evaluator.replay(packed)
-            head = {**self._head(REPLAY), "results": {}, "record": None, "device_s": 0.0}
-            return {**head, "candidate": name, "objection": against}
+            found = self.search.evaluator.replay(packed)
+            head = {**self._head(REPLAY), "results": {}, "record": None}
+            return {
+                **head,
+                "device_s": found.device_s,
+                "candidate": name,
+                "objection": found.objection,
+            }
 
         self.lines[REPLAY] = self.search.archive.step(ATTEMPTS, f"{self.brief.key}/{REPLAY}", make)
 

@@ -13,6 +13,7 @@ from harness.controller.state import UNPROFILED, Profile
 from harness.errors import RecordError
 from harness.evaluate.engine import require_writable
 from harness.evaluate.verdicts import utc_now
+from harness.packing import pack
 from harness.profiling.record import ProfileRow, find_profile, profile_path
 from harness.records import RunRecord, latest, sole_writer
 from harness.search.candidates import CandidateStore, read_room
@@ -41,6 +42,8 @@ def open_search(
     require_writable(archive.folder, archive.lock.parent)
     with sole_writer(archive.lock):
         run = _recorded_run(workspace, room, device)
+        for text in stale_evidence(workspace, room, run):
+            note(f"{room}: {text}")
         regimes = freeze_regimes(workspace.root, run)
         yield Search(
             workspace=workspace,
@@ -55,6 +58,20 @@ def open_search(
             clock=utc_now,
             note=note,
         )
+
+
+def stale_evidence(workspace: Workspace, room: str, run: RunRecord) -> list[str]:
+    """What a search starts from that was measured on other content than the room has now."""
+    sha256 = pack(workspace, room).sha256
+    profile = find_profile(workspace.root, run.device, room)
+    measured = {"recorded sweep": run.solution_sha256}
+    if profile is not None:
+        measured["profile"] = profile.solution_sha256
+    return [
+        f"the {what} is of {found[:8]}, the room packs to {sha256[:8]}; regimes and state may differ"
+        for what, found in measured.items()
+        if found != sha256
+    ]
 
 
 def parameter_proposer(workspace: Workspace, room: str) -> ParameterProposer:

@@ -18,7 +18,7 @@ from harness.dataset import read_workloads
 from harness.packing import Packed
 from harness.search.candidates import CandidateStore, read_room
 from harness.search.declaration import load_declaration
-from harness.search.evaluator import BASELINE, Measured
+from harness.search.evaluator import BASELINE, Measured, Replayed
 from harness.search.loop import run_search
 from harness.search.parameters import ParameterProposer
 from harness.search.planning import Position, Search, Settings
@@ -118,8 +118,8 @@ class ScriptedEvaluator:
         sides = {BASELINE: baseline, **{one.name: one for one in candidates}, CONTROL: baseline}
         return Measured(self._record(stage, sides, chosen), 2.0, self.distrust)
 
-    def replay(self, candidate) -> str:
-        return self.objection
+    def replay(self, candidate) -> Replayed:
+        return Replayed(self.objection, 3.0)
 
     def _record(self, stage, sides, uuids) -> CompareRecord:
         rows, states = [], dict.fromkeys(sides, "measured")

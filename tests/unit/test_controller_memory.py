@@ -163,7 +163,7 @@ def run_of(latencies_us):
 
 def test_regimes_break_where_latencies_do():
     assert natural_breaks([1.0, 1.1, 5.0, 5.2, 20.0], 3) == [(1.0, 1.1), (5.0, 5.2), (20.0, 20.0)]
-    assert natural_breaks([1.0, 1.01, 1.02], 3) == [(1.0, 1.02)]
+    assert natural_breaks([1.0, 1.01, 1.02, 1.021], 3) == [(1.0, 1.01), (1.02, 1.021)], "two stand"
     assert natural_breaks([2.0, 2.0, 2.0], 3) == [(2.0, 2.0)]
     assert natural_breaks([3.0], 3) == [(3.0, 3.0)]
 

@@ -142,6 +142,7 @@ def test_a_suspicious_replay_blocks_a_promotion(room):
     room.evaluator.objection = "3 of 200 mismatched"
     decision = one_round(room, by_block)
     assert decision["label"] == ARCHIVE and "3 of 200 mismatched" in decision["reason"]
+    assert room.archive.history()[-1].device_s == 9.0, "gate, sweep, confirmation and the replay"
     assert room.kernel == KERNEL
 
 

@@ -222,6 +222,13 @@ def test_a_session_freezes_regimes_and_holds_the_archive(room):
         assert search.profile.regime == "batch_size 2", "most of the time is spent there"
         assert search.profile.headroom == pytest.approx(5.0)
         assert search.profile.bottleneck == UNPROFILED
+    packed = pack(room.workspace, ROOM)
+    said = f"the recorded sweep is of {record.solution_sha256[:8]}, the room packs to"
+    assert [line for line in room.lines if said in line]
+    write_latest(dataclasses.replace(record, solution_sha256=packed.sha256), room.root)
+    room.lines.clear()
+    with open_search(*values, room.lines.append):
+        assert room.lines == [], "fresh evidence needs no words"
 
 
 def test_a_session_without_a_recorded_run_says_what_to_run(room):

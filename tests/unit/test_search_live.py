@@ -19,7 +19,7 @@ from harness.evaluate.protocol import Outcome, Status
 from harness.packing import pack
 from harness.replay.record import replay_path, write_replay
 from harness.search.candidates import pack_sources, read_room
-from harness.search.evaluator import BASELINE, EFFORTS
+from harness.search.evaluator import BASELINE, EFFORTS, Replayed
 from harness.search.live import LEDGER_SUFFIX, LiveEvaluator
 from tests.sample_replay import replay_record
 from tests.unit.search_room import KERNEL, ROOM, SearchRoom, analyse_once
@@ -224,11 +224,11 @@ def test_a_whole_search_runs_on_it(room):
 
 def test_a_room_without_a_replay_is_not_flagged_and_a_damaged_one_is(room):
     with evaluator(room) as live:
-        assert live.replay(pack(room.workspace, ROOM)) == ""
+        assert live.replay(pack(room.workspace, ROOM)) == Replayed()
         path = replay_path(room.root, ROOM)
         path.parent.mkdir(parents=True)
         path.write_text("{}")
-        assert "expected" in live.replay(pack(room.workspace, ROOM))
+        assert "expected" in live.replay(pack(room.workspace, ROOM)).objection
 
 
 def write_suspicious(room, wrong):
@@ -247,13 +247,13 @@ def test_a_flagged_room_replays_the_candidate_where_it_is_suspicious(room, monke
     four = candidate(room, 4)
     write_suspicious(room, {first: (), second: ()})
     with evaluator(room) as live:
-        assert live.replay(four) == "" and asked == [], "clean: not flagged"
+        assert live.replay(four) == Replayed() and asked == [], "clean: not flagged"
     write_suspicious(room, {first: (), second: (7,)})
     with evaluator(room) as live:
         room.wrong = (7, 9)
-        assert "2 of 150 trials" in live.replay(four)
+        assert "2 of 150 trials" in live.replay(four).objection
         room.wrong = ()
-        assert live.replay(four) == "", "the candidate is the cure"
+        assert live.replay(four).objection == "", "the candidate is the cure"
     assert asked == [(four.sha256, [second], 150)] * 2
 
 
