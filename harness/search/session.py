@@ -68,7 +68,7 @@ def stale_evidence(workspace: Workspace, room: str, run: RunRecord) -> list[str]
     if profile is not None:
         measured["profile"] = profile.solution_sha256
     return [
-        f"the {what} is of {found[:8]}, the room packs to {sha256[:8]}; regimes and state may differ"
+        f"the {what} is of {found[:8]}, the room packs to {sha256[:8]}: it may have changed"
         for what, found in measured.items()
         if found != sha256
     ]
