@@ -187,6 +187,12 @@ def objection(stage: str, result: Result, lines_added: int = 0) -> Decision | No
     words = f"mean ratio {_show(result)}"
     if result.high < 1.0:
         return Decision(REJECT, f"{stage}: slower over the full distribution, {words}")
+    if is_too_long(result.score - 1.0, lines_added):
+        return Decision(
+            REJECT,
+            f"{stage}: {100 * (result.score - 1):.2g} % for {lines_added} more lines; below "
+            f"{100 * SMALL_GAIN:g} % at most {MANY_LINES} are worth it",
+        )
     if result.slow:
         which = f"{len(result.slow)} of {result.workloads} workloads are slower ({result.slow[0]})"
         if result.fast:
@@ -194,12 +200,6 @@ def objection(stage: str, result: Result, lines_added: int = 0) -> Decision | No
                 ARCHIVE, f"{stage}: a local win, {len(result.fast)} faster, but {which}; {words}"
             )
         return Decision(REJECT, f"{stage}: {which}, {words}")
-    if is_too_long(result.score - 1.0, lines_added):
-        return Decision(
-            REJECT,
-            f"{stage}: {100 * (result.score - 1):.2g} % for {lines_added} more lines; below "
-            f"{100 * SMALL_GAIN:g} % at most {MANY_LINES} are worth it",
-        )
     if result.low <= 1.0:
         return Decision(ARCHIVE, f"{stage}: the interval includes no difference, {words}")
     if result.ratio_of_means is None or result.ratio_of_means <= 1.0:

@@ -121,6 +121,8 @@ def test_a_small_gain_does_not_pay_for_many_lines():
     refused = decide(Evidence(MANY_LINES + 1, PASSED, unproven))
     assert refused.label == REJECT and "0.4 % for 21 more lines" in refused.reason
     assert decide(Evidence(MANY_LINES, PASSED, unproven)).label == ARCHIVE
+    local = dataclasses.replace(unproven, fast=("u-0",), slow=("u-1",))
+    assert decide(Evidence(MANY_LINES + 1, PASSED, local)).label == REJECT
     large = dataclasses.replace(small, score=1.0 + SMALL_GAIN)
     assert decide(Evidence(500, PASSED, large, large, "")).label == PROMOTE
     assert is_too_long(0.0199, 21) and not is_too_long(0.0199, 20) and not is_too_long(0.02, 21)
