@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from harness import dataset, roofline
 from harness.compare.analysis import Comparison, OfficialScore, analyse, official_score
@@ -13,11 +14,11 @@ from harness.compare.published import PUBLISHED, Published, read_published
 from harness.compare.record import CONTROL, CompareRecord, Side, all_compare
 from harness.config import Workspace
 from harness.dataset import content_sha256, read_workloads
-from harness.errors import HarnessError, RecordError
+from harness.errors import HarnessError
 from harness.packing import list_peers, pack_peer
 from harness.profiling.record import ProfileRecord, all_profiles
-from harness.records import RunRecord, TraceEntry, TraceLedger, all_latest, load
-from harness.records.strict_json import parse
+from harness.records import RunRecord, TraceEntry, TraceLedger, all_latest, load, read_lines
+from harness.records.strict_json import Fields
 from harness.replay.record import ReplayRecord, all_replays
 from harness.report.logs import one_line
 from harness.roofline import Work
@@ -25,7 +26,8 @@ from harness.roofline import Work
 RoomData = tuple[str, str]  # a room, and the sha256 of the workload data that it was measured on
 SideWorkload = tuple[str, str, str]  # a room, a side of its comparison, and a workload's UUID
 
-PROMOTIONS = "results/promotions.jsonl"
+DECISIONS = "results/search/*/decisions.jsonl"  # of harness.controller.archive
+PROMOTED = "promote globally"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Compared:
 class Evidence:
     """packed: content hash of each room now, None where it does not pack. packed_peers: the same
     of (room, library). latest: last full sweeps. runs: every recorded run. promoted: (room,
-    content hash) pairs; None where no ledger names any. compared: by room. verdicts: the last one
+    content hash) pairs; None where nothing was searched. compared: by room. verdicts: the last one
     on each workload of the content that `latest` records. side_logs: what failed sides of a
     comparison printed, of the content that it records. work: bytes and flops of each workload of a
     room and data set, by UUID; without_work: why such a pair has none. published: what others
@@ -111,25 +113,25 @@ def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
 
 
 def read_promotions(root: Path) -> frozenset[tuple[str, str]] | None:
-    """(room, content hash) of every promotion; None where there is no ledger of them.
+    """(room, content hash) of every promotion of a search; None where nothing was searched.
 
-    Raises RecordError naming the line that is not an object with both.
+    A line that is no decision is left out with a warning, as in any ledger.
     """
-    path = root / PROMOTIONS
-    if not path.exists():
-        return None
-    promoted = set()
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        if line.strip():
-            try:
-                values = parse(line)
-                promoted.add((str(values["room"]), str(values["solution_sha256"])))
-            except (ValueError, KeyError, TypeError) as error:
-                raise RecordError(
-                    f"{path}:{number}: expected an object with room and solution_sha256, "
-                    f"got {line[:80]!r}"
-                ) from error
-    return frozenset(promoted)
+    paths = sorted(root.glob(DECISIONS))
+    found = {
+        (path.parent.name, sha256)
+        for path in paths
+        for label, sha256 in read_lines(path, _read_decision)
+        if label == PROMOTED
+    }
+    return frozenset(found) if paths else None
+
+
+def _read_decision(values: Any, source: str) -> tuple[str, str]:
+    """Label and content hash; "" where the decision is about no content."""
+    table = Fields(source, "", values)
+    sha256 = "" if table.is_null("sha256") else table.text("sha256")
+    return table.text("label"), sha256
 
 
 def pair_with_others(record: CompareRecord) -> Compared | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from harness.compare.record import difference
 from harness.records import RunRecord
 from harness.report.document import Block, Bullets, Figure, Paragraph, Section
-from harness.report.evidence import PROMOTIONS, Compared, Evidence
+from harness.report.evidence import DECISIONS, Compared, Evidence
 from harness.report.head import NOT_COMPARED
 from harness.report.logs import one_line
 from harness.report.plots import (
@@ -25,7 +25,7 @@ from harness.roofline import CEILINGS, Work
 
 OURS = "ours"
 STARS = "A star marks content that was promoted."
-NO_STARS = f"No stars: {PROMOTIONS} does not exist."
+NO_STARS = f"No stars: there is no {DECISIONS}."
 
 Points = Mapping[str, Sequence[tuple[int, float]]]
 

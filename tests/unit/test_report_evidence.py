@@ -12,19 +12,22 @@ import pytest
 from harness.cli import report as command
 from harness.compare.ledger import CompareEntry, CompareKey, CompareLedger
 from harness.config import load_workspace
+from harness.controller.decision import ARCHIVE, PROMOTE, REJECT
 from harness.dataset import content_sha256
-from harness.errors import ExitCode, PackingError, RecordError, UsageError
+from harness.errors import ExitCode, PackingError, UsageError
 from harness.files import write_atomically
-from harness.records import DatasetIdentity, TraceLedger, write_run
+from harness.records import DatasetIdentity, LedgerWarning, TraceLedger, write_run
 from harness.report import evidence as evidence_module
-from harness.report.evidence import PROMOTIONS, gather, read_promotions
+from harness.report.evidence import DECISIONS, gather, read_promotions
 from harness.report.failed import NO_TRACE, PASSED_LATER, write_failures
 from harness.report.figures import write_figures
 from harness.report.publish import PAGE, compose, render
+from harness.search.planning import Settings
 from tests.sample_compare import compare_record
 from tests.sample_evidence import evidence
 from tests.sample_records import entry, record, row
 from tests.small_checkout import small_checkout
+from tests.unit.search_room import ROOM, SearchRoom, analyse_once
 
 NOW = {"gdn_decode": "a" * 64}
 
@@ -96,19 +99,32 @@ def test_a_comparison_without_the_room_is_none_of_it(workspace):
     assert gather(workspace, NOW).compared == {}
 
 
-def test_promotions_are_read_where_there_are_any(tmp_path):
+def test_promotions_are_the_decisions_of_searches(tmp_path):
     assert read_promotions(tmp_path) is None
-    path = tmp_path / PROMOTIONS
-    path.parent.mkdir()
+    path = tmp_path / DECISIONS.replace("*", "moe")
+    path.parent.mkdir(parents=True)
     path.write_text("")
     assert read_promotions(tmp_path) == frozenset()
-    lines = [{"room": "moe", "solution_sha256": "a" * 64, "why": "x"}, {"room": "gdn_decode"}]
-    path.write_text(json.dumps(lines[0]) + "\n\n")
+    lines = [
+        {"key": "r001/000", "label": PROMOTE, "sha256": "a" * 64},
+        {"key": "r001/001", "label": REJECT, "sha256": "b" * 64},
+        {"key": "r001/002", "label": ARCHIVE, "sha256": None},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_promotions(tmp_path) == {("moe", "a" * 64)}
-    for bad in (json.dumps(lines[1]), "[]", "nonsense", "3"):
+    for bad in ("{}", "[]", "nonsense", "3"):
         path.write_text(json.dumps(lines[0]) + "\n" + bad + "\n")
-        with pytest.raises(RecordError, match=r"promotions.jsonl:2: expected an object"):
-            read_promotions(tmp_path)
+        with pytest.warns(LedgerWarning, match=r"decisions.jsonl:2: left out"):
+            assert read_promotions(tmp_path) == {("moe", "a" * 64)}
+
+
+def test_what_a_search_promotes_gets_a_star(tmp_path, monkeypatch):
+    analyse_once(monkeypatch)
+    room = SearchRoom(tmp_path, settings=Settings(rounds=3, candidates=3))
+    room.run()
+    promoted = {line["sha256"] for line in room.archive.lines("decisions").values()
+                if line["label"] == PROMOTE}  # fmt: skip
+    assert promoted and read_promotions(room.root) == {(ROOM, one) for one in promoted}
 
 
 def test_work_is_counted_from_the_very_data_that_was_measured(workspace):
@@ -231,7 +247,7 @@ def test_stars_follow_the_ledger_of_promotions():
         figures, _ = _plots(evidence([record()], promoted=promoted))
         captions.append(figures["history-nvidia-h200"].caption)
         stars.append(figures["history-nvidia-h200"].svg.count("<use"))
-    assert "No stars: results/promotions.jsonl does not exist." in captions[0]
+    assert "No stars: there is no results/search/*/decisions.jsonl." in captions[0]
     assert "A star marks content that was promoted." in captions[1] == captions[2]
     assert stars[0] == stars[1] == stars[2] - 1
 
