@@ -20,13 +20,12 @@ BASELINE = "baseline"  # the side that every candidate stands beside
 @dataclass(frozen=True)
 class Effort:
     """rounds, iterations: of the interleaved turns. trials: of correctness, None for the official
-    number. timeout_s: None for the official limit. is_fresh: in processes of its own, after which
-    the GPU must have been ours alone."""
+    number. is_fresh: in processes of its own, after which the GPU must have been ours alone. The
+    time limit is the official one: native candidates are compiled one after another."""
 
     rounds: int
     iterations: int = DEFAULT_ITERATIONS
     trials: int | None = None
-    timeout_s: int | None = None
     is_fresh: bool = False
 
 
@@ -35,7 +34,7 @@ class Effort:
 # its score averages them. The confirmation has the rounds of a recorded comparison, and new
 # processes, since where their memory lies is part of what the first sweep measured.
 EFFORTS = {
-    GATE: Effort(rounds=6, trials=1, timeout_s=120),
+    GATE: Effort(rounds=6, trials=1),
     SWEEP: Effort(rounds=6),
     CONFIRMATION: Effort(rounds=DEFAULT_ROUNDS, is_fresh=True),
 }

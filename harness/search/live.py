@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from harness import dataset
@@ -168,9 +167,8 @@ class LiveEvaluator:
         candidates: Sequence[Packed],
         rows: tuple[WorkloadRow, ...],
     ) -> ComparePlan:
-        workspace = _with_timeout(self._workspace, self._room, effort.timeout_s)
         asked = Request(rooms=(self._room,), trials=effort.trials, seed=self._seed)
-        base = plan_room(workspace, self._room, baseline, rows, asked, self._root, self.facts)
+        base = plan_room(self._workspace, self._room, baseline, rows, asked, self._root, self.facts)
         request = CompareRequest(
             a=BASELINE,
             b="candidates",
@@ -253,13 +251,3 @@ class _Bench:
 
 def _side(name: str, packed: Packed) -> PackedSide:
     return PackedSide(Side(name, "json", packed.name, packed.sha256), packed)
-
-
-def _with_timeout(workspace: Workspace, name: str, timeout_s: int | None) -> Workspace:
-    """The workspace with another limit for one room, which the judge's hash then covers."""
-    if timeout_s is None:
-        return workspace
-    room = workspace.room(name)
-    evaluation = replace(room.evaluation, timeout_s=min(timeout_s, room.evaluation.timeout_s))
-    changed = replace(room, evaluation=evaluation)
-    return replace(workspace, rooms={**workspace.rooms, name: changed})
