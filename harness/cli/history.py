@@ -25,11 +25,12 @@ def history(rooms: tuple[str, ...], figures: str | None) -> int:
     for line in describe_history(workspace.root, names):
         click.echo(line)
     if figures is not None:
+        from harness.report.searches import draw_search
         from harness.report.svg import standalone
-        from harness.search.trajectory import draw_search
+        from harness.search.trajectory import read_search
 
         for name in names or list(workspace.rooms):
-            for figure in draw_search(Archive(workspace.root, name)):
+            for figure in draw_search(read_search(Archive(workspace.root, name))):
                 path = Path(figures) / f"{figure.name}.svg"
                 write_atomically(path, standalone(figure))
                 click.echo(f"{path}: {figure.caption}")

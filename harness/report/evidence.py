@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from harness import dataset, roofline
 from harness.compare.analysis import Comparison, OfficialScore, analyse, official_score
@@ -13,21 +12,23 @@ from harness.compare.ledger import CompareLedger
 from harness.compare.published import PUBLISHED, Published, read_published
 from harness.compare.record import CONTROL, CompareRecord, Side, all_compare
 from harness.config import Workspace
+from harness.controller import archive as archive_files
+from harness.controller.decision import PROMOTE
+from harness.controller.index import archives
 from harness.dataset import content_sha256, read_workloads
 from harness.errors import HarnessError
 from harness.packing import list_peers, pack_peer
 from harness.profiling.record import ProfileRecord, all_profiles
-from harness.records import RunRecord, TraceEntry, TraceLedger, all_latest, load, read_lines
-from harness.records.strict_json import Fields
+from harness.records import RunRecord, TraceEntry, TraceLedger, all_latest, load
 from harness.replay.record import ReplayRecord, all_replays
 from harness.report.logs import one_line
 from harness.roofline import Work
+from harness.search.trajectory import Searched, read_searches
 
 RoomData = tuple[str, str]  # a room, and the sha256 of the workload data that it was measured on
 SideWorkload = tuple[str, str, str]  # a room, a side of its comparison, and a workload's UUID
 
-DECISIONS = "results/search/*/decisions.jsonl"  # of harness.controller.archive
-PROMOTED = "promote globally"
+DECISIONS = "results/search/*/decisions.jsonl"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Evidence:
     on each workload of the content that `latest` records. side_logs: what failed sides of a
     comparison printed, of the content that it records. work: bytes and flops of each workload of a
     room and data set, by UUID; without_work: why such a pair has none. published: what others
-    measured on another chip, by UUID. replayed: by room. profiled: by device and room."""
+    measured on another chip, by UUID. replayed: by room. profiled: by device and room. searched:
+    by room."""
 
     workspace: Workspace
     packed: Mapping[str, str | None]
@@ -75,6 +77,7 @@ class Evidence:
     published: Mapping[str, Published]
     replayed: Mapping[str, ReplayRecord] = field(default_factory=dict)
     profiled: tuple[ProfileRecord, ...] = ()
+    searched: tuple[Searched, ...] = ()
 
 
 def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
@@ -109,29 +112,19 @@ def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
         published=read_published(root) if (root / PUBLISHED).exists() else {},
         replayed={record.room: record for record in all_replays(root)},
         profiled=tuple(one for one in all_profiles(root) if one.room in workspace.rooms),
+        searched=tuple(one for one in read_searches(root) if one.room in workspace.rooms),
     )
 
 
 def read_promotions(root: Path) -> frozenset[tuple[str, str]] | None:
-    """(room, content hash) of every promotion of a search; None where nothing was searched.
-
-    A line that is no decision is left out with a warning, as in any ledger.
-    """
-    paths = sorted(root.glob(DECISIONS))
-    found = {
-        (path.parent.name, sha256)
-        for path in paths
-        for label, sha256 in read_lines(path, _read_decision)
-        if label == PROMOTED
-    }
-    return frozenset(found) if paths else None
-
-
-def _read_decision(values: Any, source: str) -> tuple[str, str]:
-    """Label and content hash; "" where the decision is about no content."""
-    table = Fields(source, "", values)
-    sha256 = "" if table.is_null("sha256") else table.text("sha256")
-    return table.text("label"), sha256
+    """(room, content hash) of every promotion of a search; None where nothing was searched."""
+    lines = [
+        (archive.room, line)
+        for archive in archives(root)
+        for line in archive.lines(archive_files.DECISIONS).values()
+    ]
+    found = {(room, str(line["sha256"])) for room, line in lines if line["label"] == PROMOTE}
+    return frozenset(found) if lines else None
 
 
 def pair_with_others(record: CompareRecord) -> Compared | None:

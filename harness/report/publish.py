@@ -17,6 +17,7 @@ from harness.report.profiles import write_profiles
 from harness.report.replays import write_replays
 from harness.report.rooms import write_rooms
 from harness.report.scored import write_scores
+from harness.report.searches import write_searches
 from harness.report.svg import standalone
 from harness.report.tables import to_csv, to_json
 
@@ -34,6 +35,7 @@ def compose(evidence: Evidence) -> Document:
             write_rooms(evidence),
             write_figures(evidence),
             *write_profiles(evidence),
+            *write_searches(evidence),
             *write_replays(evidence),
             write_failures(evidence),
         ),

@@ -1,23 +1,19 @@
-"""The archive as figures: how the best came about, and what it brought in each regime."""
+"""What the archive says of a room's runs: how the best came about, and what it brought where."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from harness.controller.archive import ATTEMPTS, DECISIONS, Archive
 from harness.controller.decision import GATE, PROMOTE, SWEEP
+from harness.controller.index import archives
+from harness.controller.memory import ClosedRound
 from harness.controller.regimes import Regimes, load_regimes, regimes_path
-from harness.report.document import Figure
-from harness.report.plots import COLOURS
-from harness.report.svg import INK, drawing, new_figure, to_svg
 
 JUMPS = 2  # marked: the largest promotions but the last
-_DOT, _SWEPT, _BEST = COLOURS[5], COLOURS[0], COLOURS[1]
 
 
 @dataclass(frozen=True)
@@ -77,18 +73,49 @@ def read_trajectory(archive: Archive, run: str) -> Trajectory:
     return Trajectory(archive.room, run, tuple(points), tuple(best), len(numbers))
 
 
-def draw_search(archive: Archive) -> list[Figure]:
-    """The figures of each run of a room; none where it was never searched."""
-    rounds = [str(line["round"]) for line in archive.lines(ATTEMPTS).values()]
-    figures = []
-    for run in dict.fromkeys(key.partition("/")[0] for key in rounds):
-        trajectory = read_trajectory(archive, run)
-        if trajectory.points:
-            figures.append(draw_trajectory(trajectory))
-        path, shown = regimes_path(archive.root, archive.room), _most_telling(archive, run)
-        if shown is not None and path.exists():
-            figures.append(draw_regimes(load_regimes(path), shown["key"], shown["matrix"]))
-    return figures
+@dataclass(frozen=True)
+class Swept:
+    """One candidate beside its baseline on all workloads. round: its key. matrix: as a decision
+    holds it."""
+
+    regimes: Regimes
+    round: str
+    matrix: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A room's searches. trajectories: of each run that measured something. swept: of each run, the
+    candidate that tells most."""
+
+    room: str
+    rounds: tuple[ClosedRound, ...]
+    trajectories: tuple[Trajectory, ...]
+    swept: tuple[Swept, ...]
+
+
+def read_searches(root: Path) -> tuple[Searched, ...]:
+    """Every room that was searched. Raises RecordError for a damaged archive."""
+    return tuple(read_search(archive) for archive in archives(root))
+
+
+def read_search(archive: Archive) -> Searched:
+    """Raises RecordError for a damaged archive."""
+    keys = [str(line["round"]) for line in archive.lines(ATTEMPTS).values()]
+    runs = list(dict.fromkeys(key.partition("/")[0] for key in keys))
+    found = [read_trajectory(archive, run) for run in runs]
+    path = regimes_path(archive.root, archive.room)
+    telling = [_most_telling(archive, run) for run in runs] if path.exists() else []
+    return Searched(
+        archive.room,
+        tuple(archive.history()),
+        tuple(one for one in found if one.points),
+        tuple(
+            Swept(load_regimes(path), str(decision["round"]), decision["matrix"])
+            for decision in telling
+            if decision is not None
+        ),
+    )
 
 
 def _most_telling(archive: Archive, run: str) -> dict[str, Any] | None:
@@ -102,86 +129,3 @@ def _most_telling(archive: Archive, run: str) -> dict[str, Any] | None:
     ]
     promoted = [decision for decision in swept if decision["label"] == PROMOTE]
     return (promoted or swept)[-1] if swept else None
-
-
-def draw_trajectory(trajectory: Trajectory) -> Figure:
-    """Speed-up over the first baseline against candidates, on a logarithmic axis."""
-    name = f"search-{trajectory.room}-{trajectory.run}-trajectory"
-    caption = (
-        f"Run {trajectory.run} of {trajectory.room}: {trajectory.total} candidates. Grey: passed "
-        "the representatives; blue: swept; line: retained. Circles: the largest jumps before the "
-        "last; star: the best retained."
-    )
-    best = [*trajectory.best, (trajectory.total, trajectory.best[-1][1])]
-    with drawing():
-        figure = new_figure(3.0)
-        axes = figure.subplots()
-        axes.axhline(1.0, color=INK, linewidth=1.0, linestyle="--")
-        for is_swept, colour, size in ((False, _DOT, 14), (True, _SWEPT, 24)):
-            own = [point for point in trajectory.points if point.is_swept == is_swept]
-            axes.scatter(
-                [point.number for point in own],
-                [point.speedup for point in own],
-                s=size,
-                color=colour,
-                linewidths=0,
-            )
-        numbers, speedups = zip(*best, strict=True)
-        axes.step(numbers, speedups, where="post", color=_BEST, linewidth=1.4)
-        for number, speedup in trajectory.jumps:
-            axes.plot(number, speedup, "o", markersize=9, markerfacecolor="none", color=_BEST)
-        if len(trajectory.best) > 1:
-            axes.plot(*trajectory.best[-1], "*", markersize=11, color=_BEST)
-        axes.set_yscale("log")
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}\u00d7"))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("candidate")
-        axes.set_ylabel("speed-up over the first baseline")
-        return Figure(name, caption, to_svg(figure, name, caption))
-
-
-def draw_regimes(regimes: Regimes, key: str, matrix: Sequence[Sequence[object]]) -> Figure:
-    """Mean latency of each regime before and after. matrix: of a decision."""
-    name = f"search-{regimes.room}-{key.partition('/')[0]}-regimes"
-    caption = (
-        f"Mean latency of {regimes.room} by regime on {regimes.device}, baseline and the candidate "
-        f"of {key}; the ratio of the two means above."
-    )
-    measured = {str(row[0]): (row[1], row[2]) for row in matrix}
-    labels, before, after = [], [], []
-    for regime in regimes.regimes:
-        pairs = [
-            (float(base), float(ours))
-            for uuid in regime.uuids
-            for base, ours in [measured.get(uuid[:8], (None, None))]
-            if isinstance(base, float | int) and isinstance(ours, float | int)
-        ]
-        if pairs:
-            labels.append(regime.label.replace(", ", "\n"))
-            before.append(math.fsum(base for base, _ in pairs) / len(pairs))
-            after.append(math.fsum(ours for _, ours in pairs) / len(pairs))
-    with drawing():
-        figure = new_figure(3.0)
-        axes = figure.subplots()
-        places = range(len(labels))
-        axes.bar([place - 0.2 for place in places], before, 0.38, color=_DOT, label="baseline")
-        axes.bar([place + 0.2 for place in places], after, 0.38, color=_BEST, label="candidate")
-        for place, base, ours in zip(places, before, after, strict=True):
-            axes.annotate(
-                f"{base / ours:.3f}\u00d7",
-                (place, max(base, ours)),
-                (0, 3),
-                textcoords="offset points",
-                ha="center",
-            )
-        axes.set_yscale("log")
-        axes.set_ylim(min(before + after) / 2, max(before + after) * 2)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(list(places), labels)
-        axes.grid(visible=False, axis="x")
-        axes.set_ylabel("mean latency [µs]")
-        figure.legend(loc="outside upper left", ncols=2)
-        return Figure(name, caption, to_svg(figure, name, caption))

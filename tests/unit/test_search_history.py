@@ -18,6 +18,8 @@ from harness.files import write_atomically
 from harness.packing import pack
 from harness.profiling.record import write_profile
 from harness.records import dump_document, write_latest
+from harness.report.document import figures_of, tables_of
+from harness.report.searches import draw_search, write_searches
 from harness.search import session
 from harness.search.candidates import pack_sources
 from harness.search.folder import FolderProposer
@@ -25,8 +27,9 @@ from harness.search.history import describe_history, explain, lineage
 from harness.search.loop import run_search
 from harness.search.planning import Settings
 from harness.search.session import open_search, read_state
-from harness.search.trajectory import Trajectory, draw_search, read_trajectory
+from harness.search.trajectory import Trajectory, read_search, read_searches, read_trajectory
 from tests import sample_records
+from tests.sample_evidence import evidence
 from tests.sample_profile import profile_record, profile_row
 from tests.unit.search_room import KERNEL, ROOM, SearchRoom, Verdict, analyse_once, by_block
 
@@ -187,7 +190,10 @@ def test_the_largest_jumps_but_the_last_are_marked():
 def test_figures_are_drawn_from_the_archive_alone_and_always_alike(searched):
     path = regimes_path(searched.root, ROOM)
     write_atomically(path, dump_document(dataclasses.asdict(searched.regimes()), ("regimes",)))
-    first, again = draw_search(searched.archive), draw_search(searched.archive)
+    first, again = (
+        draw_search(read_search(searched.archive)),
+        draw_search(read_search(searched.archive)),
+    )
     assert [figure.name for figure in first] == [
         f"search-{ROOM}-r001-trajectory",
         f"search-{ROOM}-r001-regimes",
@@ -195,8 +201,18 @@ def test_figures_are_drawn_from_the_archive_alone_and_always_alike(searched):
     assert first == again
     assert "1.05" in first[1].svg
     searched.run()
-    assert len(draw_search(searched.archive)) > 2, "earlier runs keep their figures"
-    assert draw_search(SearchRoom(searched.root.parent / "other").archive) == []
+    assert len(draw_search(read_search(searched.archive))) > 2, "earlier runs keep their figures"
+    assert draw_search(read_search(SearchRoom(searched.root.parent / "other").archive)) == []
+
+
+def test_the_report_has_a_chapter_of_searches_where_there_was_one(searched):
+    assert write_searches(evidence()) == ()
+    (section,) = write_searches(evidence(searched=read_searches(searched.root)))
+    (table,) = tables_of((section,))
+    rounds = searched.archive.history()
+    assert [row[0] for row in table.rows] == [one.key for one in rounds]
+    assert [row[-2] for row in table.rows] == [one.label for one in rounds]
+    assert [one.name for one in figures_of((section,))] == [f"search-{ROOM}-r001-trajectory"]
 
 
 # Sessions
