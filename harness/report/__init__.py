@@ -6,7 +6,7 @@
     summary     run records to tables; the front page's block
     blocks      what stands between two markers of a page
     evidence    everything a report is made of, read from the checkout
-    head, scored, rooms, figures, profiles, replays, failed    the chapters
+    head, scored, rooms, figures, profiles, searches, replays, failed    the chapters
     plots, svg  numbers to figures, figures to SVG
     page        the document as one HTML file or as Markdown
     publish     all files of a report, written
