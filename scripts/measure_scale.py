@@ -26,11 +26,12 @@ def main() -> int:
     action.add_argument("--phase", choices=PHASES)
     action.add_argument("--write", action="store_true")
     action.add_argument("--check", action="store_true", help="1 where the page is out of date")
+    parser.add_argument("--commit", metavar="SHA", help="what a record names without a .git")
     asked = parser.parse_args()
     if asked.phase:
         from harness.cluster.measure import measure_phase
 
-        print(measure_phase(load_workspace(ROOT), asked.phase, asked.rooms))
+        print(measure_phase(load_workspace(ROOT), asked.phase, asked.rooms, asked.commit))
         return 0
     before = PAGE.read_text(encoding="utf-8")
     after = render_page(before, ROOT)

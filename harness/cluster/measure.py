@@ -49,10 +49,13 @@ class _Killing(SweepProgress):
             os.kill(self.engine.workers[-1].pid, signal.SIGKILL)
 
 
-def measure_phase(workspace: Workspace, name: str, rooms: Sequence[str] = ()) -> Path:
+def measure_phase(
+    workspace: Workspace, name: str, rooms: Sequence[str] = (), commit: str | None = None
+) -> Path:
     """Run one phase on this host's first GPUs and keep it beside the others of this device.
 
-    rooms: all where empty. The file that holds it is returned. Raises HarnessError.
+    rooms: all where empty. commit: what the record names, by default the checkout's. The file that
+    holds it is returned. Raises HarnessError.
     """
     facts = read_facts()
     with _first_gpus(GPUS[name]):
@@ -67,7 +70,8 @@ def measure_phase(workspace: Workspace, name: str, rooms: Sequence[str] = ()) ->
         progress = _Killing(total) if name == "kill" else SweepProgress()
         phase = _run(workspace, name, request, progress, total)
     phases = dict(known.phases) if known else {}
-    scale = Scale(facts.slug, facts.name, read_commit(workspace.root), {**phases, name: phase})
+    commit = commit or read_commit(workspace.root)
+    scale = Scale(facts.slug, facts.name, commit, {**phases, name: phase})
     write_scale(path, scale)
     return path
 

@@ -10,6 +10,7 @@ from harness.compare.scores import (
     TRACK_RULE,
     Definitions,
     definitions_of_tracks,
+    geometric_mean,
     track_score,
 )
 from harness.report.document import (
@@ -96,6 +97,25 @@ def explain_score(compared: Compared) -> list[str]:
         for side in compared.record.sides
         if side.name in shown and side.caveat
     ]
+    lines += [f"{where}: {line}" for line in _explain_partial_peers(compared)]
+    return lines
+
+
+def _explain_partial_peers(compared: Compared) -> list[str]:
+    """One line a peer that passed some workloads only: such a one is never the best correct peer,
+    and may yet be the hardest of all where it is right."""
+    lines = []
+    for other in compared.others:
+        side = compared.side(other.b)
+        both = [row for row in other.rows if row.interval is not None]
+        if side.kind != "peer" or side.state != "failed" or not both:
+            continue
+        mean = geometric_mean([row.b_us for row in both], [row.a_us for row in both])
+        lines.append(
+            f"{side.label} passes {len(both)} of {len(other.rows)} workloads, and so is no correct "
+            f"peer; on those its latency is x{mean:.3g} of ours (geometric mean), with "
+            f"{other.wins} wins, {other.ties} ties and {other.losses} losses of ours"
+        )
     return lines
 
 

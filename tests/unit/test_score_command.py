@@ -148,14 +148,26 @@ def test_a_caveat_stands_under_the_score_that_it_is_about(checkout, capsys):
     assert "* gdn_decode on nvidia-h200: flashinfer: copies the state first" in out
 
 
-def test_a_peer_that_failed_is_not_the_best_correct_one(checkout, capsys):
-    keep(
+def test_a_peer_that_failed_is_not_the_best_correct_one_and_is_told_of_where_it_is_right(
+    checkout, capsys
+):
+    record = keep(
         checkout,
         {"fla": 0.5, "torch_compile": 9.0},
         failing={"fla": (0, "INCORRECT_NUMERICAL", "wrong")},
     )
     _, out, _ = run(capsys, "gdn_decode")
     assert [row["best correct peer"] for row in read_tables(out)[1]] == ["torch_compile"]
+    mean = statistics.geometric_mean(
+        statistics.median(row.sides["fla"].rounds_us)
+        / statistics.median(row.sides["ours"].rounds_us)
+        for row in record.workloads[1:]
+    )
+    assert (
+        f"gdn_decode on nvidia-h200: fla passes 2 of 3 workloads, and so is no correct peer; on "
+        f"those its latency is x{mean:.3g} of ours (geometric mean), with 0 wins, 0 ties and 2 "
+        "losses of ours" in out
+    )
 
 
 def test_one_failure_of_ours_is_a_score_of_zero(checkout, capsys):
