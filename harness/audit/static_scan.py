@@ -37,6 +37,10 @@ FORBIDDEN_IMPORTS = {
     "files": FILES,
     "a look at the caller or at the interpreter": INSPECTION,
 }
+# Modules that a build needs for one thing each, which _harmless_names() knows; any other mention of
+# them, in whatever module of the solution, is a finding.
+FOR_BUILDS = {"subprocess": "more than to ask for a version", "tempfile": "more than a folder"}
+VERSION_OPTIONS = frozenset({"capture_output", "text", "check", "timeout"})
 
 # Called names, whatever they are called on.
 READS = frozenset(
@@ -133,17 +137,29 @@ class _Scanner(ast.NodeVisitor):
         self.found: list[tuple[int, str]] = []
         self._modules = dict(_imported(tree))  # local name -> dotted name of something foreign
         self._own_paths = _own_paths(tree)
+        self._harmless = {id(name) for node in ast.walk(tree) for name in _harmless_names(node)}
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in FOR_BUILDS and id(node) not in self._harmless:
+            self._note(node, f"uses {node.id} for {FOR_BUILDS[node.id]}")
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self._check_import(node, alias.name)
+            if alias.name not in FOR_BUILDS or alias.asname:
+                self._check_import(node, alias.name)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if node.level == 0:
             for alias in node.names:
                 self._check_import(node, f"{node.module}.{alias.name}")
+            return
+        for alias in node.names:
+            if alias.name in FOR_BUILDS:
+                self._note(node, f"takes {alias.name} from another of its files")
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
+        if node.attr in FOR_BUILDS:
+            self._note(node, f"takes {node.attr} from another of its files")
         self._check_name(node)
         self.generic_visit(node)
 
@@ -223,6 +239,30 @@ class _Scanner(ast.NodeVisitor):
 
     def _note(self, node: Any, what: str) -> None:
         self.found.append((node.lineno, what))
+
+
+def _harmless_names(node: ast.AST) -> Iterator[ast.Name]:
+    """`subprocess` in `subprocess.run([program, "--version"])`, which runs one program and gives it
+    nothing, and in its exception; `tempfile` in `tempfile.TemporaryDirectory`, where reading and
+    writing are findings of their own."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        dotted = f"{node.value.id}.{node.attr}"
+        if dotted in ("subprocess.TimeoutExpired", "tempfile.TemporaryDirectory"):
+            yield node.value
+    elif isinstance(node, ast.Call) and len(node.args) == 1:
+        words, options = node.args[0], {option.arg for option in node.keywords}
+        if (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr == "run"
+            and isinstance(node.func.value, ast.Name)
+            and isinstance(words, ast.List)
+            and len(words.elts) == 2
+            and not isinstance(words.elts[0], ast.Starred)
+            and isinstance(words.elts[1], ast.Constant)
+            and words.elts[1].value == "--version"
+            and options <= VERSION_OPTIONS
+        ):
+            yield node.func.value
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
