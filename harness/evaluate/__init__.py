@@ -5,7 +5,8 @@
       └──► records: every verdict is appended and fsynced before the next one starts
 
 One worker process a room stays warm, in a session of its own. It is replaced after a crash, a
-timeout or a CUDA fault, so that no solution's fault becomes another one's verdict. A worker may
-keep a solution that it judged, to be measured again and again. This package imports no torch; only
-the worker's modules (worker, judge, timed_call, diagnosis) do.
+timeout or a CUDA fault, so that no solution's fault becomes another one's verdict. While it judges,
+the next room's process imports what takes seconds and waits, away from the GPU (standby). A worker
+may keep a solution that it judged, to be measured again and again. This package imports no torch;
+only the worker's modules (worker, judge, timed_call, diagnosis) do.
 """

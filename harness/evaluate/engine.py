@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -52,7 +52,7 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """One job after another on this machine's device, in a pool of its own for each room."""
+    """One job after another on this machine's device, in a new worker for each room."""
 
     def __init__(
         self, root: Path, facts: DeviceFacts, progress: SweepProgress, make_pool: PoolFactory = Pool
@@ -61,10 +61,12 @@ class LocalEngine:
         self._root, self._progress, self._make_pool = root, progress, make_pool
 
     def __enter__(self) -> LocalEngine:
+        self._pool = self._make_pool(torch_device(self.facts), self._root)
+        self._pool.stand_by()
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self._pool.close()
 
     def describe(self) -> str:
         return f"{self.facts.name} ({self.facts.slug})"
@@ -77,19 +79,22 @@ class LocalEngine:
             dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
 
     def judge(self, jobs: Sequence[Job]) -> Generator[Judged, None, None]:
-        with hold_device(self.facts):
-            for room, group in itertools.groupby(jobs, key=lambda job: job.room):
-                with self._make_pool(torch_device(self.facts), self._root) as pool:
-                    self._progress.focus(room)
-                    yield from self._judge_room(pool, group)
+        rooms = [list(group) for _, group in itertools.groupby(jobs, key=lambda job: job.room)]
+        with hold_device(self.facts), self._pool:
+            for left, group in zip(reversed(range(len(rooms))), rooms, strict=True):
+                self._progress.focus(group[0].room)
+                self._pool.renew()
+                yield from self._judge_room(group, is_last=not left)
 
-    def _judge_room(self, pool: Pool, jobs: Iterator[Job]) -> Generator[Judged, None, None]:
+    def _judge_room(self, jobs: Sequence[Job], is_last: bool) -> Generator[Judged, None, None]:
         worker = {"gpu": self.facts.uuid} if self.facts.uuid else {}
         clocks = [sample_clocks(self.facts)]
         for job in jobs:
+            if not is_last:
+                self._pool.stand_by()
             self._progress.workload_started(job.uuid, job.settings.timeout_s)
             begin = utc_now(timespec="microseconds")
-            outcome = pool.run(job, self._progress.stage)
+            outcome = self._pool.run(job, self._progress.stage)
             clocks.append(sample_clocks(self.facts))
             yield Judged(job, outcome, begin, tuple(clocks), worker)
             clocks = []

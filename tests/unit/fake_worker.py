@@ -1,6 +1,6 @@
 """A worker without torch: each job's UUID says what it does, also when it is measured.
 
-python fake_worker.py READ_FD WRITE_FD DEVICE
+python fake_worker.py [wait] READ_FD WRITE_FD DEVICE, with "wait": on standby until a byte comes
 """
 
 import json
@@ -149,5 +149,16 @@ def measure(behaviour, iterations):
     return {"latencies_us": [2.5] * (iterations - (behaviour == "shorter"))}
 
 
+def wait_for_go(read_fd):
+    if not os.read(int(read_fd), 1):
+        sys.exit("nobody is left to work for")
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    arguments = sys.argv[1:]
+    if arguments[0] == "wait":
+        del arguments[0]
+        wait_for_go(arguments[0])
+        with open("begun", "a") as file:
+            file.write(f"{os.getpid()}\n")
+    main(*arguments)

@@ -10,6 +10,7 @@ import pytest
 
 from harness.errors import ExitCode
 from harness.evaluate import pool as pool_module
+from harness.evaluate import process
 from harness.evaluate.secrecy import without_secrets
 from harness.records import RETRIED_STATUSES
 from tests.unit import fault_room as room
@@ -41,23 +42,23 @@ def test_a_fault_costs_its_own_workload_alone(fault, tmp_path):
 
 
 def test_a_log_without_end_keeps_a_bounded_part_of_the_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(pool_module, "LOG_LIMIT_BYTES", 1 << 20)
-    monkeypatch.setattr(pool_module, "LIFE_CHECK_S", 0.01)
+    monkeypatch.setattr(process, "LOG_LIMIT_BYTES", 1 << 20)
+    monkeypatch.setattr(process, "LIFE_CHECK_S", 0.01)
     used = []
-    bound = pool_module._Worker._bound_log
+    bound = process.WorkerProcess._bound_log
 
     def watch(worker):
         bound(worker)
-        used.append(pool_module.os.fstat(worker._log.fileno()).st_blocks * 512)
+        used.append(process.os.fstat(worker._log.fileno()).st_blocks * 512)
 
-    monkeypatch.setattr(pool_module._Worker, "_bound_log", watch)
+    monkeypatch.setattr(process.WorkerProcess, "_bound_log", watch)
     workspace = room.fault_checkout(tmp_path / "checkout", ["prints-0", "good-1"])
     with room.stand_ins(workspace):
         room.sweep(workspace)
     loud, good = room.judged(workspace)
     assert loud.status == "TIMEOUT" and good.status == "PASSED"
     assert len(used) > 10 and min(used[5:]) < 1 << 20, "the disk is given back"
-    assert len(loud.log) == pool_module.LOG_TAIL_BYTES and set(loud.log) <= {"x", "\n"}
+    assert len(loud.log) == process.LOG_TAIL_BYTES and set(loud.log) <= {"x", "\n"}
 
 
 def test_a_child_that_shed_its_environment_ends_with_its_worker(tmp_path):

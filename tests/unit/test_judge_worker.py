@@ -15,6 +15,7 @@ from harness.evaluate import pool as pool_module
 from harness.evaluate.pool import MeasurementFailed, Pool, WorkerCommand, worker_environment
 from harness.evaluate.protocol import Stage, Status
 from tests.unit.judge_room import RIGHT, RIGHT_VALUES, make_job, module
+from tests.unit.test_pool import is_running
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK_TIMEOUT_S = 2
@@ -142,6 +143,35 @@ def test_a_worker_dies_with_its_sweep_however_that_dies(tmp_path):
             sweep.kill()
     worker = Path("/proc") / pid_file.read_text().strip()
     wait_until(lambda: not worker.exists(), 5.0)
+
+
+@pytest.mark.parametrize("library", ["libtorch", "libtriton"], ids=["importing", "waiting"])
+def test_a_process_on_standby_dies_with_its_sweep_however_that_dies(library):
+    script = (
+        "import time\nfrom pathlib import Path\nfrom harness.evaluate.pool import Pool\n"
+        "pool = Pool('cpu', Path.cwd())\npool.stand_by()\n"
+        "print(pool._standby._process.pid, flush=True)\ntime.sleep(120)\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as sweep:
+        try:
+            waiting = Path("/proc") / sweep.stdout.readline().strip()
+            wait_until(lambda: library in (waiting / "maps").read_text(), 120.0)
+        finally:
+            sweep.kill()
+    wait_until(lambda: not is_running(int(waiting.name)), 1.0)
+
+
+def test_what_waited_on_standby_judges_like_any_worker(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("FIB_CACHE_PATH", str(cache))
+    with Pool("cpu", ROOT) as pool:
+        pool.stand_by()
+        waiting = pool._standby._process.pid
+        maps = Path("/proc") / str(waiting) / "maps"
+        wait_until(lambda: "libtriton" in maps.read_text(), 120.0)
+        outcome = pool.run(make_job(tmp_path, module(RIGHT)))
+        assert outcome.status is Status.PASSED, (outcome.detail, outcome.log)
+        assert pool._worker._process.pid == waiting
 
 
 def wait_until(is_so, limit_s):

@@ -11,7 +11,9 @@ import pytest
 from harness.evaluate.pool import MeasurementFailed, Pool, WorkerCommand
 from harness.evaluate.protocol import Job, Settings, Stage, Status, trial_seed
 
-FAKE = WorkerCommand(argv=(sys.executable, str(Path(__file__).with_name("fake_worker.py"))))
+SCRIPT = str(Path(__file__).with_name("fake_worker.py"))
+FAKE = WorkerCommand(argv=(sys.executable, SCRIPT))
+WAITING = WorkerCommand(argv=(sys.executable, SCRIPT, "wait"), waits=True)
 
 
 def job(uuid: str, timeout_s: int = 20) -> Job:
@@ -159,6 +161,73 @@ def test_what_an_earlier_job_left_behind_is_not_blamed_on_the_next_reference(poo
 
 def test_a_real_time_signal_has_a_name_too(pool):
     assert "signal 40" in pool.run(job("signal40-1")).detail
+
+
+# On standby
+
+
+@pytest.fixture
+def waiting_pool(tmp_path):
+    with Pool("cpu", tmp_path, WAITING) as pool:
+        yield pool
+
+
+def standby_of(pool):
+    return pool._standby._process.pid
+
+
+def test_a_process_on_standby_begins_only_when_the_worker_has_ended(waiting_pool, tmp_path):
+    pool = waiting_pool
+    first = int(pool.run(job("good-1")).log)
+    pool.stand_by()
+    waiting = standby_of(pool)
+    pool.stand_by()
+    assert standby_of(pool) == waiting, "one is enough"
+    assert int(pool.run(job("good-2")).log) == first
+    assert (tmp_path / "begun").read_text() == f"{first}\n"
+    pool.renew()
+    assert not is_running(first)
+    assert int(pool.run(job("good-3")).log) == waiting
+    assert (tmp_path / "begun").read_text() == f"{first}\n{waiting}\n"
+    assert pool.replacements == 0, "it broke nothing"
+
+
+def test_a_process_on_standby_takes_the_place_of_a_worker_that_died(waiting_pool):
+    pool = waiting_pool
+    assert pool.run(job("good-1")).status is Status.PASSED
+    pool.stand_by()
+    waiting = standby_of(pool)
+    outcome = pool.run(job("escapes-2"))
+    assert outcome.status is Status.RUNTIME_ERROR
+    (line,) = [line for line in outcome.log.splitlines() if line.startswith("escaped")]
+    assert not is_running(int(line.split()[1])), "strays are ended"
+    assert is_running(waiting), "it is no stray"
+    with Pool("cpu", pool._root, FAKE):  # looks for what killed sweeps left
+        assert is_running(waiting)
+    assert int(pool.run(job("good-3")).log) == waiting
+
+
+def test_a_process_that_died_on_standby_costs_no_verdict(waiting_pool):
+    waiting_pool.stand_by()
+    os.kill(standby_of(waiting_pool), 9)
+    assert waiting_pool.run(job("good-1")).status is Status.PASSED
+
+
+def test_a_process_on_standby_that_is_not_needed_is_ended(tmp_path):
+    with Pool("cpu", tmp_path, WAITING) as pool:
+        pool.stand_by()
+        waiting = standby_of(pool)
+        assert is_running(waiting)
+    assert not is_running(waiting)
+    assert not (tmp_path / "begun").exists()
+
+
+def test_a_worker_that_cannot_wait_is_started_when_it_is_needed(pool):
+    first = int(pool.run(job("good-1")).log)
+    pool.stand_by()
+    assert pool._standby is None
+    pool.renew()
+    assert int(pool.run(job("good-2")).log) != first
 
 
 # Measuring what a job kept

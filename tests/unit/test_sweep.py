@@ -38,16 +38,26 @@ class FakePool:
         self.outcomes, self.jobs = list(outcomes), []
 
     def __call__(self, device, root):
-        self.device = device
+        self.device, self.calls = device, []
         return self
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        pass
+        self.close()
+
+    def stand_by(self):
+        self.calls.append("stand by")
+
+    def renew(self):
+        self.calls.append("renew")
+
+    def close(self):
+        self.calls.append("close")
 
     def run(self, job, on_stage):
+        self.calls.append(job.room)
         self.jobs.append(job)
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, BaseException):
@@ -113,6 +123,13 @@ def test_every_workload_has_one_line_one_trace_and_one_verdict(workspace):
 )
 def test_exit_codes(workspace, outcomes, code):
     assert sweep(workspace, outcomes)[0] is code
+
+
+def test_each_room_has_a_new_worker_that_was_on_standby_while_the_one_before_was_judged(workspace):
+    request = replace(REQUEST, rooms=("gdn_decode", "moe"))
+    _, pool, _ = sweep(workspace, [PASSED] * 4, request)
+    decode = ["renew", "stand by", "gdn_decode", "stand by", "gdn_decode"]
+    assert pool.calls == ["stand by", *decode, "renew", "moe", "moe", "close", "close"]
 
 
 class Backwards(LocalEngine):
