@@ -21,7 +21,7 @@ from harness.cluster.schedule import Item, Schedule
 from harness.cluster.worker import BlobMaker, Fingerprint
 from harness.config import Room, Workspace
 from harness.dataset.blobs import expected_tensors
-from harness.dataset.workloads import WorkloadRow, read_definition
+from harness.dataset.workloads import read_definition
 from harness.devices import DeviceFacts
 from harness.errors import EnvironmentUnfit
 from harness.evaluate.plan import RoomPlan
@@ -31,6 +31,7 @@ from harness.evaluate.protocol import Job, Outcome, Status
 from harness.evaluate.verdicts import Judged, utc_now
 
 START_LIMIT_S = 120.0  # until a worker answers for the first time
+BLOBS_WAIT_S = 5.0  # for the rooms whose inputs are there already: the longest is to go first
 CLOSE_WAIT_S = 5.0
 REPLACEMENTS = 2  # for each worker that a run began with
 
@@ -117,6 +118,8 @@ class RayEngine:
                 )
             for _ in range(self._size):
                 self._hire()
+            for node in self._gpus_of_nodes():
+                self._hire_maker(node)
             self._wait_for_all("open", START_LIMIT_S)
             self._common = agree(self.workers, self._workspace.root)
         except BaseException:
@@ -139,25 +142,25 @@ class RayEngine:
             ray.shutdown()
 
     def prepare(self, plans: Sequence[RoomPlan]) -> None:
-        """Every worker looks at its timer, cache and data; its first refusal is raised."""
+        """Every worker looks at its timer, cache and data, every host at its blobs; the first
+        refusal is raised."""
         root = plans[0].dataset_root
         self._dataset_root = None if root == self._workspace.root else str(root)
         self._rooms: dict[str, Room] = {plan.room.name: plan.room for plan in plans}
         self._identities = {plan.room.name: plan.dataset_sha256 for plan in plans}
         self._timer = plans[0].settings.timer
+        self._uuids = {plan.room.name: [row.uuid for row in plan.rows] for plan in plans}
+        self._bytes = {plan.room.name: _blob_bytes(plan) for plan in plans}
+        for hand in self._hands.values():
+            self._begin(hand)
+            self._supply(hand.node)
         self._expected = {
             (plan.room.name, uuid): seconds
             for plan in plans
             for uuid, seconds in _estimate(self._workspace, plan, self.facts.slug).items()
         }
-        self._bytes = {
-            (plan.room.name, row.uuid): _blob_bytes(plan, row)
-            for plan in plans
-            for row in plan.rows
-        }
-        for hand in self._hands.values():
-            self._begin(hand)
         self._wait_for_all("begin", START_LIMIT_S)
+        self._wait("blobs", BLOBS_WAIT_S)
 
     def judge(self, jobs: Sequence[Job]) -> Generator[Judged, None, None]:
         self._jobs = {(job.room, job.uuid): job for job in jobs}
@@ -169,8 +172,6 @@ class RayEngine:
         self._schedule = Schedule(
             Item(room, uuid, self._expected[room, uuid]) for room, uuid in self._jobs
         )
-        for hand in self._hands.values():
-            self._supply(hand.node)
         last_seen = time.monotonic()
         while self._schedule.unfinished:
             self._give_out()
@@ -207,18 +208,28 @@ class RayEngine:
 
     def _wait_for_all(self, what: str, limit_s: float) -> None:
         """Until every worker has answered. Raises what one of them refuses with."""
+        if not self._wait(what, limit_s):
+            raise EnvironmentUnfit(
+                f"cluster: expected {count(self._size, 'worker')} within {limit_s:g} s, got "
+                f"{len(self.workers)}; "
+                "`ray status` says what the others wait for"
+            )
+
+    def _wait(self, what: str, limit_s: float) -> bool:
+        """Whether all answers of a kind came within limit_s. Raises what one of them refuses
+        with."""
         deadline = time.monotonic() + limit_s
         while any(asked.what == what for asked in self._asked.values()):
             if time.monotonic() > deadline:
-                raise EnvironmentUnfit(
-                    f"cluster: expected {count(self._size, 'worker')} within {limit_s:g} s, got "
-                    f"{len(self.workers)}; "
-                    "`ray status` says what the others wait for"
-                )
+                return False
             for asked, value in self._answers(0.5):
-                if isinstance(value, Exception):
+                if asked.what == "blobs":
+                    self._take_blobs(asked, value)
+                elif isinstance(value, Exception):
                     raise refusal(value) from value
-                self._note_answer(asked, value)
+                else:
+                    self._note_answer(asked, value)
+        return True
 
     def _note_answer(self, asked: _Asked, value: Any) -> None:
         hand = self._hands[asked.hand]
@@ -255,28 +266,34 @@ class RayEngine:
         if self._hired < self._size * (1 + REPLACEMENTS):
             self._hire()
 
-    def _supply(self, node: str) -> None:
-        """Have the inputs of a host made, small rooms first so that its workers can begin."""
-        if node in self._makers:
-            return
+    def _gpus_of_nodes(self) -> dict[str, int]:
+        """Every node that has room for a worker, and its GPUs."""
+        needed = "GPU" if self._on_gpu else "CPU"
+        alive = {n["NodeID"]: n["Resources"] for n in self._ray.nodes() if n["Alive"]}
+        return {node: int(of.get("GPU", 0)) for node, of in alive.items() if of.get(needed, 0) >= 1}
+
+    def _hire_maker(self, node: str) -> None:
+        """One maker of blobs for a host, with the cores that its GPUs' workers can spare."""
         ray = self._ray
         place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        gpus = sum(hand.node == node for hand in self._hands.values()) if self._on_gpu else 0
         maker = ray.remote(BlobMaker).options(
             num_cpus=0, scheduling_strategy=place, max_restarts=2, max_task_retries=2
         )
-        self._makers[node] = maker.remote(gpus, self._checkout)
+        self._makers[node] = maker.remote(self._gpus_of_nodes().get(node, 0), self._checkout)
+
+    def _supply(self, node: str) -> None:
+        """Have the inputs of a host made, small rooms first so that its workers can begin."""
+        if node in self._open_rooms:
+            return
+        if node not in self._makers:
+            self._hire_maker(node)
         self._open_rooms[node] = set()
-        uuids: dict[str, list[str]] = {}
-        for room, uuid in self._jobs:
-            uuids.setdefault(room, []).append(uuid)
-        sizes = {room: sum(self._bytes[room, uuid] for uuid in of) for room, of in uuids.items()}
-        for room in sorted(uuids, key=lambda room: sizes[room]):
-            if not sizes[room]:
+        for room in sorted(self._bytes, key=lambda room: self._bytes[room]):
+            if not self._bytes[room]:
                 self._open_rooms[node].add(room)
                 continue
             reference = self._makers[node].make.remote(
-                self._dataset_root, self._rooms[room], uuids[room]
+                self._dataset_root, self._rooms[room], self._uuids[room]
             )
             self._ask(reference, _Asked("blobs", node=node, room=room))
 
@@ -364,9 +381,11 @@ class RayEngine:
 def _estimate(workspace: Workspace, plan: RoomPlan, device: str) -> dict[str, float]:
     seconds = recorded_seconds(workspace.root, plan, device)
     latencies_us = recorded_latencies_us(workspace.root, plan, device)
-    return expected_s(plan.rows, plan.settings, seconds, latencies_us)
+    return expected_s(plan.room.name, plan.rows, seconds, latencies_us)
 
 
-def _blob_bytes(plan: RoomPlan, row: WorkloadRow) -> int:
-    tensors = expected_tensors(read_definition(plan.dataset_root, plan.room), row)
-    return sum(spec.size_bytes for of in tensors.values() for spec in of.values())
+def _blob_bytes(plan: RoomPlan) -> int:
+    """Of all inputs of a room that lie in files."""
+    definition = read_definition(plan.dataset_root, plan.room)
+    files = [tensors for row in plan.rows for tensors in expected_tensors(definition, row).values()]
+    return sum(spec.size_bytes for tensors in files for spec in tensors.values())

@@ -169,7 +169,13 @@ def _caches(phase: str) -> Iterator[None]:
 def _own_cluster(gpus: int) -> Iterator[None]:
     """A cluster of this host alone, whatever else runs."""
     ray: Any = load_ray()
-    connect(ray, address="local", num_gpus=gpus, object_store_memory=OBJECT_STORE_BYTES)
+    connect(
+        ray,
+        address="local",
+        num_gpus=gpus,
+        num_cpus=gpus + 1,  # Ray starts a process for each at once: workers and the maker of blobs
+        object_store_memory=OBJECT_STORE_BYTES,
+    )
     try:
         yield
     finally:

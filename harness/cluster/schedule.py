@@ -1,19 +1,18 @@
 """Who judges what next. Pure: the engine and the simulation both run on it.
 
 Workloads go out longest first, and a worker stays in its room while that has work: another room
-costs it a new worker process (torch, a CUDA context, compiled code) of about START_S. A free worker
-joins the room with the most seconds left for each of its workers, and none that its own workers end
-sooner than it could start.
+costs it a new worker process of about START_S. A free worker takes the longest room that nobody is
+in. Once there is none, it joins the room that it shortens most, if it shortens one at all.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-START_S = 10.0  # of a worker process on a GPU
+START_S = 3.0  # of a worker process in a room: CUDA context, compiled code loaded, first calls
 ATTEMPTS = 3  # at a workload whose worker is lost each time
 
 
@@ -66,8 +65,7 @@ class Schedule:
         if own is not None and self._queues[own].heap:  # it judged there: the inputs are there
             room: str | None = own
         else:
-            allowed = self._queues if open_rooms is None else set(open_rooms) & set(self._queues)
-            room = self._join(sorted(room for room in allowed if self._queues[room].heap))
+            room = self._choose(self._queues if open_rooms is None else set(open_rooms))
         if room is None:
             return None
         if room != own:
@@ -108,12 +106,18 @@ class Schedule:
         if room is not None:
             self._crew[room] -= 1
 
-    def _join(self, waiting: Iterable[str]) -> str | None:
-        best, best_s = None, 0.0
-        for room in waiting:
-            crew, left_s = self._crew[room], self._queues[room].left_s
-            if crew and left_s / crew <= self._start_s:
-                continue
-            if best is None or left_s / (crew + 1) > best_s:
-                best, best_s = room, left_s / (crew + 1)
-        return best
+    def _choose(self, allowed: Container[str]) -> str | None:
+        """The room for a worker that has none. One that nobody is in is worth waiting for its
+        inputs: to join another one means to compile and start what is there already."""
+        waiting = sorted(room for room, queue in self._queues.items() if queue.heap)
+        untouched = [room for room in waiting if not self._crew[room]]
+        if untouched:
+            ready = (room for room in untouched if room in allowed)
+            return max(ready, key=lambda room: self._queues[room].left_s, default=None)
+        best = max((room for room in waiting if room in allowed), key=self._gain_s, default=None)
+        return best if best is not None and self._gain_s(best) > 0 else None
+
+    def _gain_s(self, room: str) -> float:
+        """How much sooner the room ends with one worker more, which starts first."""
+        crew, left_s = self._crew[room], self._queues[room].left_s
+        return left_s / crew - (left_s + self._start_s) / (crew + 1)

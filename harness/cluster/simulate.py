@@ -1,9 +1,9 @@
 """A run of the schedule on a cluster that is not there: how far one driver and five rooms scale.
 
-Discrete events. A worker starts a process when it changes rooms, then judges; the driver gives out
-one workload and takes one result at a time, which costs it DRIVER_S. Nothing else is modelled: no
-network, no deaths, no blobs. A candidate is one solution of one room, so it is a room of its own to
-the schedule.
+Discrete events. A worker starts a process when it changes rooms, then judges; the first one in a
+room compiles. The driver gives out one workload and takes one result at a time, which costs it
+DRIVER_S. Nothing else is modelled: no network, no deaths, no blobs. A candidate is one solution of
+one room, so it is a room of its own to the schedule.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.cluster.estimates import COSTS
 from harness.cluster.schedule import START_S, Item, Schedule
 
 DRIVER_S = 0.013  # a workload: 4 ms of its CPU, 8 ms until the disk has the verdict (docs/scale.md)
-# Workloads of a room and seconds of each, shortest and longest, about as on an H200.
-ROOMS = {
-    "moe": (19, 0.6, 1.6),
-    "dsa_indexer": (128, 0.5, 0.8),
-    "dsa_attention": (23, 0.5, 0.8),
-    "gdn_decode": (54, 0.4, 0.7),
-    "gdn_prefill": (100, 0.4, 1.2),
+WORKLOADS = {
+    "moe": 19,
+    "dsa_indexer": 128,
+    "dsa_attention": 23,
+    "gdn_decode": 54,
+    "gdn_prefill": 100,
 }
 
 
@@ -43,13 +43,17 @@ class Simulated:
 
 
 def official_load(candidates: int) -> list[Item]:
-    """All 324 workloads for each of `candidates` solutions of every room."""
-    return [
-        Item(f"{room} {candidate}", f"{room} {candidate} {n}", low + (high - low) * n / (count - 1))
-        for candidate in range(candidates)
-        for room, (count, low, high) in ROOMS.items()
-        for n in range(count)
-    ]
+    """All 324 workloads for each of `candidates` solutions of every room, evenly spread between
+    the room's least and as far beyond its mean; the longest of each compiles."""
+    items = []
+    for candidate in range(candidates):
+        for room, count in WORKLOADS.items():
+            cost, name = COSTS[room], f"{room} {candidate}"
+            for n in range(count):
+                expected_s = cost.least_s + 2 * (cost.mean_s - cost.least_s) * n / (count - 1)
+                compile_s = cost.compile_s if n == count - 1 else 0.0
+                items.append(Item(name, f"{name} {n}", expected_s + compile_s))
+    return items
 
 
 def simulate(

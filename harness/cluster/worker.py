@@ -1,7 +1,7 @@
 """What runs on a host: one worker for each GPU, one maker of blobs for each host. No Ray here.
 
 A worker holds its GPU's lock from the first question to the last job, and judges in the same pool
-as a sweep on this machine does: one process a room, replaced when a solution breaks it.
+as a sweep on this machine does: one process a room, the next one on standby meanwhile.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class Worker:
         self._on_gpu, self._command = on_gpu, command
         self._root = Path(root) if root else own_checkout()
         self._held = contextlib.ExitStack()
-        self._pool: Pool | None = None
         self._room = ""
         self._dataset = ""
 
@@ -88,6 +87,9 @@ class Worker:
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray's: a sweep on this machine has all cores
         self._facts = read_device_facts("cuda:0" if self._on_gpu else "cpu")
         self._held.enter_context(hold_device(self._facts))
+        pool = Pool(torch_device(self._facts), self._root, self._command)
+        self._pool = self._held.enter_context(pool)
+        self._pool.stand_by()  # it imports while the driver plans and this host is looked at
         return Fingerprint(
             platform.node(),
             os.getpid(),
@@ -121,23 +123,17 @@ class Worker:
         """texts: the definition and solution of a room. values: the rest of a job, as JSON."""
         job = Job.from_json({**values, **texts, "dataset_root": self._dataset})
         clocks = []
-        if self._pool is None or job.room != self._room:
-            self._close_pool()
+        if job.room != self._room:
             self._room = job.room
-            self._pool = Pool(torch_device(self._facts), self._root, self._command)
+            self._pool.renew()
             clocks.append(sample_clocks(self._facts))
+        self._pool.stand_by()
         outcome = self._pool.run(job)
         clocks.append(sample_clocks(self._facts))
         return outcome, tuple(clocks)
 
     def close(self) -> None:
-        self._close_pool()
         self._held.close()
-
-    def _close_pool(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
 
 
 class BlobMaker:

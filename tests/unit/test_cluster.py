@@ -13,18 +13,18 @@ import pytest
 from harness.cli import main
 from harness.cluster import connection
 from harness.cluster.connection import agree, connect
-from harness.cluster.estimates import BASE_S, expected_s
-from harness.cluster.schedule import ATTEMPTS, Item, Schedule
+from harness.cluster.estimates import COSTS, expected_s
+from harness.cluster.schedule import ATTEMPTS, START_S, Item, Schedule
 from harness.cluster.simulate import official_load, simulate
 from harness.cluster.worker import Fingerprint, Worker, own_checkout, sources_sha256
 from harness.dataset import WorkloadRow
 from harness.devices import DeviceFacts
 from harness.errors import DeviceBusy, EnvironmentUnfit, ExitCode
-from harness.evaluate.protocol import Settings
+from harness.evaluate.pool import WorkerCommand
 from tests.small_checkout import small_checkout
 
+NO_WORKER = WorkerCommand(("false",))
 H200 = DeviceFacts("nvidia-h200", "NVIDIA H200", uuid="GPU-1", driver="580.1")
-SETTINGS = Settings(10, 50, 3, 0.01, 0.01, 1.0, 60, "cupti", 0)
 
 
 def items(**rooms: list[float]) -> list[Item]:
@@ -56,9 +56,9 @@ def test_a_worker_stays_in_its_room_while_that_has_work():
     assert {len({item.room for item in of}) for of in judged.values()} == {1}
 
 
-def test_a_free_worker_helps_where_most_is_left_for_each_worker():
+def test_a_free_worker_takes_the_longest_room_that_nobody_is_in_then_helps_where_it_gains_most():
     schedule = Schedule(items(big=[10.0] * 8, small=[10.0] * 3, last=[1.0]), start_s=5.0)
-    assert [schedule.take(name).room for name in "abcd"] == ["big", "big", "small", "big"]
+    assert [schedule.take(name).room for name in "abcde"] == ["big", "small", "last", "big", "big"]
 
 
 def test_nobody_starts_a_process_for_work_that_ends_before_it_has_started():
@@ -75,6 +75,23 @@ def test_a_room_whose_inputs_are_not_there_yet_waits():
     schedule.finish("a")
     assert schedule.take("a", ["moe"]) is None
     assert schedule.take("a", ["moe", "decode"]).room == "decode"
+
+
+def test_a_room_that_nobody_is_in_is_worth_waiting_for_its_inputs():
+    schedule = Schedule(items(moe=[50.0, 50.0], decode=[50.0]))
+    assert schedule.take("a", ["moe"]).room == "moe"
+    assert schedule.take("b", ["moe"]) is None
+    assert schedule.take("b", ["moe", "decode"]).room == "decode"
+    assert schedule.take("c", ["moe", "decode"]).room == "moe"
+
+
+def test_two_workers_share_the_official_rooms_almost_evenly():
+    """Seconds of each room as measured on one H200; 168 s on one worker."""
+    rooms = {"prefill": 48.1, "indexer": 43.8, "moe": 31.9, "attention": 16.5, "decode": 15.6}
+    load = items(**{room: [seconds / 20] * 20 for room, seconds in rooms.items()})
+    alone, both = (simulate(load, n, driver_s=0.0).wall_s for n in (1, 2))
+    assert alone == pytest.approx(sum(rooms.values()) + 5 * START_S)
+    assert alone / both > 1.9
 
 
 def test_what_a_lost_worker_was_at_is_judged_by_another_one():
@@ -111,12 +128,21 @@ def row(uuid: str, **axes: int) -> WorkloadRow:
     return WorkloadRow(uuid, axes, {}, ())
 
 
-def test_an_earlier_run_decides_then_the_latency_then_the_axes():
-    rows = [row("seen", n=1), row("slow", n=2), row("fast", n=8), row("new", n=4), row("big", n=8)]
-    expected = expected_s(rows, SETTINGS, {"seen": 7.5}, {"slow": 2000.0, "fast": 2.0})
+def test_an_earlier_run_decides_then_the_rooms_cost_spread_by_latency():
+    rows = [row("seen", n=1), row("slow", n=2), row("fast", n=8)]
+    latencies_us = {"seen": 1.0, "slow": 2000.0, "fast": 2.0}
+    expected = expected_s("moe", rows, {"seen": 7.5}, latencies_us)
     assert expected["seen"] == 7.5
-    assert expected["slow"] > expected["fast"] > expected["big"] > expected["new"]
-    assert BASE_S < expected["new"] < expected["big"] == 2 * BASE_S
+    assert expected["slow"] > COSTS["moe"].compile_s > expected["fast"] > COSTS["moe"].least_s
+
+
+def test_a_room_without_latencies_is_spread_by_axes_and_costs_as_much():
+    rows = [row("small", n=1), row("middle", n=4), row("big", n=8)]
+    expected = expected_s("moe", rows, {}, {"small": 99.0})
+    assert expected["small"] < expected["middle"] < expected["big"]
+    cost = COSTS["moe"]
+    assert sum(expected.values()) == pytest.approx(3 * cost.mean_s + cost.compile_s)
+    assert min(expected_s("a room of somebody", rows, {}, {}).values()) > 0
 
 
 # Simulation
@@ -179,7 +205,7 @@ def test_a_judge_that_is_not_the_drivers_is_refused():
 def test_a_host_with_other_data_is_refused_before_it_judges(tmp_path, monkeypatch):
     monkeypatch.setenv("FIB_CACHE_PATH", str(tmp_path / "cache"))
     workspace = small_checkout(tmp_path / "checkout")
-    worker = Worker(False, str(workspace.root))
+    worker = Worker(False, str(workspace.root), NO_WORKER)
     worker.open()
     room = workspace.room("moe")
     with pytest.raises(EnvironmentUnfit, match=r"moe: expected the driver's data set \(00000000\)"):
@@ -191,12 +217,12 @@ def test_a_worker_holds_its_gpu_until_it_is_closed(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
     monkeypatch.setattr("harness.evaluate.alone.require_idle", lambda _: None)
     monkeypatch.setattr("harness.evaluate.alone.LOCK_WAIT_S", 0.0)
-    first = Worker(True)
+    first = Worker(True, command=NO_WORKER)
     assert first.open().facts.uuid == "GPU-1"
     with pytest.raises(DeviceBusy, match="GPU-1"):
-        Worker(True).open()
+        Worker(True, command=NO_WORKER).open()
     first.close()
-    second = Worker(True)
+    second = Worker(True, command=NO_WORKER)
     second.open()
     second.close()
 
@@ -212,7 +238,7 @@ def test_what_a_lost_worker_left_on_the_gpu_is_waited_for(tmp_path, monkeypatch)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
     monkeypatch.setattr("harness.evaluate.alone.require_idle", require_idle)
-    worker = Worker(True)
+    worker = Worker(True, command=NO_WORKER)
     worker.open()
     worker.close()
     assert answers == []

@@ -71,7 +71,7 @@ class Bench:
         self.workspace = make_workspace(tmp_path, monkeypatch)
         self.log = tmp_path / "judged"
         self.log.touch()
-        monkeypatch.setattr("harness.cluster.engine._blob_bytes", lambda *_: 0)
+        monkeypatch.setattr("harness.cluster.engine._blob_bytes", lambda plan: 0)
 
     def command(self, seconds):
         environment = {"JUDGED": str(self.log), "JUDGE_S": str(seconds), "PATH": os.environ["PATH"]}
@@ -122,7 +122,7 @@ def test_every_workload_is_judged_once_on_inputs_that_its_host_made(cluster, roo
     monkeypatch.setenv("DRIVERS_SECRET", "open sesame")
     monkeypatch.setattr(
         "harness.cluster.engine._blob_bytes",
-        lambda plan, row: _blob_bytes(plan, row) if plan.room.name == "moe" else 0,
+        lambda plan: _blob_bytes(plan) if plan.room.name == "moe" else 0,
     )
     code, text = room.sweep(0.1)
     assert code is ExitCode.OK
