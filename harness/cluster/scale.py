@@ -7,12 +7,12 @@ its own in the file and replaces what an earlier run left there.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from harness.cluster.simulate import Simulated, curve
-from harness.compare.statistics import Interval, process_spread, score_interval
 from harness.errors import RecordError
 from harness.files import write_atomically
 from harness.records import TraceEntry, dump_document, read_json
@@ -23,8 +23,10 @@ WAITS = ("start", "build", "idle")  # seconds in which a GPU computes nothing th
 STAGES = ("reference", "correctness", "timing", *WAITS)
 UUID_CHARACTERS = 12  # "GPU-" and eight digits: enough to tell the GPUs of a host apart
 TRIALS = 3  # fewer give no interval
+NEAR, FAR = 0.02, 0.10  # of a latency
+RESAMPLES, SEED = 10_000, 0
 NOT_MEASURED = "not measured"
-CURVES = {1: (1, 2, 4, 8, 16), 50: (1, 2, 8, 64, 250, 1000)}  # candidates: workers of each run
+CURVES = {1: (1, 2, 4, 8, 16), 50: (1, 2, 8, 32, 64, 250, 1000)}  # candidates: workers of each run
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,28 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Ratio:
+    """Latencies of one run over those of another, workload by workload: their mean with its 95 %
+    interval over workloads, and how many differ by no more than NEAR and FAR."""
+
+    mean: float
+    low: float
+    high: float
+    near: int
+    far: int
+
+
+@dataclass(frozen=True)
 class Agreement:
-    """busy: latency beside a busy GPU over latency alone. alone: alone once more over alone, the
-    same GPU and workloads. Both over all workloads, with intervals."""
+    """The same workloads on the same GPU in three runs: beside a busy GPU, alone, alone again.
+
+    again_alone is the yardstick, what two runs differ by of themselves; busy_again decides.
+    """
 
     workloads: int
-    busy: Interval
-    alone: Interval
+    busy_alone: Ratio
+    again_alone: Ratio
+    busy_again: Ratio
 
 
 def scale_path(root: Path, device: str) -> Path:
@@ -170,24 +187,42 @@ def _stages(judging_s: float, entries: Sequence[TraceEntry]) -> dict[str, float]
 
 
 def agreement(scale: Scale) -> Agreement | None:
-    """None where a phase is missing, or no workload passed in all three on the same GPU."""
+    """None where a phase is missing, or fewer than two workloads passed in all three on one GPU."""
     if not {"one", "two", "again"} <= scale.phases.keys():
         return None
-    one, two, again = (scale.phases[name].measured for name in ("one", "two", "again"))
-    pairs = [
-        (one[uuid].trials_us, two[uuid].trials_us, again[uuid].trials_us)
-        for uuid in one
-        if uuid in two and uuid in again and two[uuid].gpu == one[uuid].gpu == again[uuid].gpu
+    alone, busy, again = (scale.phases[name].measured for name in ("one", "two", "again"))
+    common = [
+        uuid
+        for uuid in alone
+        if uuid in busy and uuid in again and busy[uuid].gpu == alone[uuid].gpu == again[uuid].gpu
     ]
-    if not pairs:
+    if len(common) < 2:
         return None
-    alone, busy, repeated = (list(column) for column in zip(*pairs, strict=True))
-    spread = process_spread(alone, repeated)
-    return Agreement(
-        len(pairs),
-        score_interval(alone, busy, spread=spread),
-        score_interval(alone, repeated, spread=spread),
+    alone_us, busy_us, again_us = (
+        [statistics.median(of[uuid].trials_us) for uuid in common] for of in (alone, busy, again)
     )
+    return Agreement(
+        len(common),
+        busy_alone=_ratio(busy_us, alone_us),
+        again_alone=_ratio(again_us, alone_us),
+        busy_again=_ratio(busy_us, again_us),
+    )
+
+
+def _ratio(over_us: Sequence[float], under_us: Sequence[float]) -> Ratio:
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    ratios = np.asarray(over_us) / np.asarray(under_us)
+    bounds = bootstrap(
+        (ratios,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        random_state=np.random.default_rng(SEED),
+    ).confidence_interval
+    near, far = (int((abs(ratios - 1) <= limit).sum()) for limit in (NEAR, FAR))
+    return Ratio(float(ratios.mean()), float(bounds.low), float(bounds.high), near, far)
 
 
 def speedup(scale: Scale) -> float | None:
@@ -231,7 +266,7 @@ def describe_scale(scale: Scale) -> str:
             for line in _gpu_rows(scale.phases[name])
         ),
         "",
-        _describe_agreement(same),
+        *_describe_agreement(same),
     ]
     return "\n".join(lines)
 
@@ -265,14 +300,35 @@ def _gpu_rows(phase: Phase) -> list[str]:
     ]
 
 
-def _describe_agreement(same: Agreement | None) -> str:
+def _describe_agreement(same: Agreement | None) -> list[str]:
     if same is None:
-        return f"Latencies beside a busy GPU: {NOT_MEASURED}."
-    busy, alone = (
-        f"{interval.value:.4f} ({interval.low:.4f} to {interval.high:.4f})"
-        for interval in (same.busy, same.alone)
-    )
+        return [f"Latencies beside a busy GPU: {NOT_MEASURED}."]
+    rows = {
+        "beside a busy GPU / alone": same.busy_alone,
+        "alone again / alone": same.again_alone,
+        "beside a busy GPU / alone again": same.busy_again,
+    }
+    return [
+        f"Latencies of {same.workloads} workloads on the same GPU:",
+        "",
+        f"| ratio | mean (95 % interval) | within {NEAR:.0%} | within {FAR:.0%} |",
+        "|---|---:|---:|---:|",
+        *(
+            f"| {name} | {of.mean:.3f} ({of.low:.3f} to {of.high:.3f}) | {of.near} | {of.far} |"
+            for name, of in rows.items()
+        ),
+        "",
+        _conclude(same),
+    ]
+
+
+def _conclude(same: Agreement) -> str:
+    busy = same.busy_again
+    mean, low, high = (f"{value - 1:+.1%}" for value in (busy.mean, busy.low, busy.high))
+    found = f"{mean} on average ({low} to {high})"
+    if busy.low <= 1.0 <= busy.high:
+        found += ", which is no effect: the interval holds 0"
     return (
-        f"Latency beside a busy GPU over latency alone, {same.workloads} workloads on the same "
-        f"GPU: {busy}. Alone once more over alone: {alone}."
+        f"What a busy GPU beside it does to a latency, by the last row: {found}. Two runs alone "
+        f"differ by {same.again_alone.mean - 1:+.1%}."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,9 +108,47 @@ def test_what_failed_counts_as_a_verdict_and_has_no_latency():
 def test_only_the_same_gpu_is_compared_with_itself():
     found = agreement(whole())
     assert found is not None and found.workloads == 6
-    assert found.busy.value == pytest.approx(1.01, abs=1e-3)
-    assert found.alone.value == pytest.approx(1.002, abs=1e-3)
-    assert found.busy.low < 1.01 < found.busy.high
+    assert found.busy_alone.mean == pytest.approx(1.01)
+    assert found.again_alone.mean == pytest.approx(1.002)
+    assert found.busy_again.mean == pytest.approx(1.01 / 1.002)
+
+
+def scattered(busy: list[float], again: list[float]) -> Scale:
+    """Latencies of each workload over 10 µs alone; the middle trial of three counts."""
+
+    def made(name: str, factors: list[float]):
+        lines = [
+            entry(f"w{n}", ONE_GPU[0], [5.0, 10.0 * factor, 90.0])
+            for n, factor in enumerate(factors)
+        ]
+        return phase_of(name, 1, len(lines), lines, 2.0, 1.0, 0)
+
+    alone = [1.0] * len(busy)
+    phases = {"one": made("one", alone), "two": made("two", busy), "again": made("again", again)}
+    return Scale("nvidia-test", "NVIDIA Test", "e" * 40, phases)
+
+
+def test_a_mean_is_judged_by_how_much_workloads_differ():
+    spread = [0.95, 0.99, 1.0, 1.01, 1.05, 1.0] * 10
+    found = agreement(scattered(spread, [1.0] * 60))
+    assert found is not None
+    busy = found.busy_again
+    assert busy == found.busy_alone
+    assert (busy.mean, busy.near, busy.far) == (pytest.approx(1.0), 40, 60)
+    half = 1.96 * statistics.pstdev(spread) / 60**0.5
+    assert busy.low == pytest.approx(1 - half, abs=half / 10)
+    assert busy.high == pytest.approx(1 + half, abs=half / 10)
+    assert found == agreement(scattered(spread, [1.0] * 60)), "the same draws each time"
+
+
+def test_what_is_concluded_rests_on_the_repetition_alone():
+    spread = [0.99, 1.0, 1.01] * 20
+    shifted = [1.05 * factor for factor in spread]
+    same = describe_scale(scattered(shifted, shifted))
+    assert "by the last row: +0.0% on average (+0.0% to +0.0%), which is no effect" in same
+    assert "Two runs alone differ by +5.0%." in same
+    slower = describe_scale(scattered(shifted, spread))
+    assert "by the last row: +5.0% on average (+5.0% to +5.0%). Two" in slower
 
 
 def test_without_the_yardstick_nothing_is_said_about_agreement():
