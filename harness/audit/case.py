@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from flashinfer_bench.bench.config import BenchmarkConfig
 from flashinfer_bench.bench.evaluators.registry import resolve_evaluator
 from flashinfer_bench.bench.evaluators.utils import allocate_outputs, normalize_result
 from flashinfer_bench.compile import BuilderRegistry
 from flashinfer_bench.data import Definition, Solution
 from flashinfer_bench.data import Workload as OfficialWorkload
 
+from harness.evaluate.official_rule import rule_config
 from harness.evaluate.protocol import Job, Stage, trial_seed
 
 POISON_BYTE = 0x7F
@@ -74,7 +74,7 @@ class Case:
             made = self._evaluator.build_baseline(
                 self.definition,
                 self.workload,
-                self._config(1.0),
+                rule_config(self.job.settings),
                 self.device,
                 Path(self.job.dataset_root),
             )
@@ -162,7 +162,7 @@ class Case:
             sol_runnable=given,
             inputs=[list(inputs)],
             ref_outputs=[list(expected)],
-            cfg=self._config(share),
+            cfg=rule_config(self.job.settings, share),
             log_path=None,
             device=self.device,
         )
@@ -189,19 +189,6 @@ class Case:
         if self.runnable is not None:
             raise RuntimeError("a trial was asked for after the solution had been built")
         self.report(Stage.REFERENCE)
-
-    def _config(self, share: float) -> BenchmarkConfig:
-        settings = self.job.settings
-        return BenchmarkConfig(
-            warmup_runs=0,
-            iterations=1,
-            num_trials=1,
-            atol=settings.atol * share,
-            rtol=settings.rtol * share,
-            required_matched_ratio=settings.required_matched_ratio,
-            profile_baseline=False,
-            timeout_seconds=settings.timeout_s,
-        )
 
 
 class _Given:

@@ -12,22 +12,17 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from harness.evaluate import judge, worker
+from harness.evaluate.answering import Report, answer_jobs
 from harness.evaluate.protocol import Job, Outcome, Stage, Status
 
 PASSED, FAILED, NOT_RUN = "PASSED", "FAILED", "NOT_RUN"
-Report = Callable[[Stage], None]
 
 
 def main(function: str, secret_seed: str, read_fd: str, write_fd: str, device: str) -> None:
-    def probe_and_keep(job: Job, report: Report) -> tuple[Outcome, None]:
-        return answer(function, int(secret_seed), job, report), None
-
-    judge.judge_and_keep = probe_and_keep  # in this process only
-    worker.main(read_fd, write_fd, device)
+    answer_jobs(partial(answer, function, int(secret_seed)), read_fd, write_fd, device)
 
 
 def answer(function: str, secret_seed: int, job: Job, report: Report) -> Outcome:

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
-from harness.evaluate import judge, worker
+from harness.evaluate.answering import Report, answer_jobs
 from harness.evaluate.protocol import Job, Outcome, Stage, Status
 
 
 def main(call_file: str, read_fd: str, write_fd: str, device: str) -> None:
-    def profile_and_keep(job: Job, report: Callable[[Stage], None]) -> tuple[Outcome, None]:
-        return answer(call_file, job, report), None
-
-    judge.judge_and_keep = profile_and_keep  # in this process only
-    worker.main(read_fd, write_fd, device)
+    answer_jobs(partial(answer, call_file), read_fd, write_fd, device)
 
 
-def answer(call_file: str, job: Job, report: Callable[[Stage], None]) -> Outcome:
+def answer(call_file: str, job: Job, report: Report) -> Outcome:
     """PASSED says that there are traces; `evaluation` holds them, a list of activities a call."""
     from harness.audit.case import Case, Caught, one_line
     from harness.profiling.single_call import save

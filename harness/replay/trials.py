@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flashinfer_bench.bench.config import BenchmarkConfig
 from flashinfer_bench.bench.evaluators.registry import resolve_evaluator
 from flashinfer_bench.bench.evaluators.utils import allocate_outputs
 from flashinfer_bench.compile import BuilderRegistry
@@ -21,6 +20,7 @@ from flashinfer_bench.data import Workload as OfficialWorkload
 
 from harness.evaluate.diagnosis import describe_mismatch, describe_reference
 from harness.evaluate.judge import PoisoningRunnable
+from harness.evaluate.official_rule import rule_config
 from harness.evaluate.protocol import Job, Outcome, Stage, Status, trial_seed
 from harness.replay.batch import (
     DETAIL_CHARACTERS,
@@ -96,17 +96,7 @@ class TrialRunner:
         self.job = job
         self.definition = Definition.model_validate_json(job.definition)
         self.workload = OfficialWorkload.model_validate(job.workload)
-        settings = job.settings
-        self.config = BenchmarkConfig(
-            warmup_runs=settings.warmup_runs,
-            iterations=settings.iterations,
-            num_trials=1,
-            atol=settings.atol,
-            rtol=settings.rtol,
-            required_matched_ratio=settings.required_matched_ratio,
-            profile_baseline=False,
-            timeout_seconds=settings.timeout_s,
-        )
+        self.config = rule_config(job.settings)
         self.evaluator = resolve_evaluator(self.definition)
         self.is_drawn = bool(drawn_inputs(json.loads(job.definition), job.workload))
         self.selects = self.definition.name.startswith("dsa_topk_indexer")
@@ -268,8 +258,8 @@ class Replayer:
     def __init__(self) -> None:
         self._runner: TrialRunner | None = None
 
-    def judge_and_keep(self, job: Job, report: ReportStage) -> tuple[Outcome, None]:
-        """In the place of the judge's: PASSED says that the batch has a result."""
+    def answer(self, job: Job, report: ReportStage) -> Outcome:
+        """PASSED says that the batch has a result."""
         report(Stage.INPUTS)
         try:
             if self._runner is None or not self._runner.serves(job):
@@ -277,10 +267,10 @@ class Replayer:
                 self._runner = TrialRunner(job, report)
             result = self._runner.run(batch_range(job), report)
         except BuildFailed as error:
-            return Outcome(Status.COMPILE_ERROR, detail=str(error)), None
+            return Outcome(Status.COMPILE_ERROR, detail=str(error))
         except ReferenceFailed as error:
-            return Outcome(Status.REFERENCE_ERROR, detail=str(error)), None
-        return Outcome(Status.PASSED, evaluation=result.to_json()), None
+            return Outcome(Status.REFERENCE_ERROR, detail=str(error))
+        return Outcome(Status.PASSED, evaluation=result.to_json())
 
 
 def one_line(error: BaseException) -> str:

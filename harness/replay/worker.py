@@ -7,14 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from harness.evaluate import judge, worker
+from harness.evaluate.answering import answer_jobs
 from harness.replay.trials import Replayer
 
-
-def main(read_fd: str, write_fd: str, device: str) -> None:
-    judge.judge_and_keep = Replayer().judge_and_keep  # in this process only
-    worker.main(read_fd, write_fd, device)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answer_jobs(Replayer().answer, *sys.argv[1:])

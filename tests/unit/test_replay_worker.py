@@ -31,9 +31,7 @@ def no_device(monkeypatch):
 
 def run(job, first, count, replayer=None):
     stages = []
-    outcome, _ = (replayer or Replayer()).judge_and_keep(
-        batch_job(job, first, count), stages.append
-    )
+    outcome = (replayer or Replayer()).answer(batch_job(job, first, count), stages.append)
     assert outcome.status is Status.PASSED, outcome.detail
     return BatchResult.from_json(outcome.evaluation), stages
 
@@ -124,7 +122,7 @@ def test_what_does_not_build_or_has_no_reference_is_no_batch(tmp_path):
          Status.REFERENCE_ERROR),
     ):  # fmt: skip
         job = batch_job(make_job(tmp_path, source, **fields), 0, 2)
-        outcome, _ = Replayer().judge_and_keep(job, lambda stage: None)
+        outcome = Replayer().answer(job, lambda stage: None)
         assert outcome.status is status and outcome.evaluation is None
 
 
