@@ -34,7 +34,7 @@ from harness.replay.engine import BATCH_TRIALS, MAX_TRIALS, ReplayRequest, run_r
 )
 @click.option("--resume", is_flag=True, help="Keep trials of the same solution, judge and machine.")
 @click.option("--record", is_flag=True, help="Keep the replay in results/replay.")
-@click.option("--exit-zero", is_flag=True, help="0 also where trials mismatch.")
+@click.option("--exit-zero", is_flag=True, help="0 also where trials are wrong.")
 @click.option(
     "--limit-s",
     type=click.FloatRange(min=0.0),
@@ -58,9 +58,9 @@ def replay(
 ) -> int:
     """Judge ROOM by the official rule on many trials of fresh inputs.
 
-    Prints each workload's mismatches with their seeds, the rate with its 95 % interval, what the
-    official trials would find of it and, for a top-k selection, how near its boundary came to a
-    tie. Exit code 1: a trial mismatched; 6: trials are missing, --resume goes on.
+    Prints each workload's wrong trials with their seeds, their rate with its 95 % interval, what
+    the official trials would show of it and, for a top-k selection, how near a tie it came. Exit
+    code 1: a trial was wrong; 6: trials are missing, --resume goes on.
     """
     request = ReplayRequest(
         room=room,

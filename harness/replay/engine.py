@@ -52,7 +52,10 @@ PROGRESS_S = 10.0
 MAX_CRASHES = 20  # of a workload: each costs a worker, which takes seconds to start
 SHOWN_MISMATCHES = 5
 OUT_OF_TIME = "the time limit passed"
-REPLAYER_SOURCES = ("batch.py", "margins.py", "trials.py", "worker.py")
+REPLAYER_SOURCES = (
+    *("replay/batch.py", "replay/margins.py", "replay/trials.py", "replay/worker.py"),
+    *("evaluate/answering.py", "evaluate/official_rule.py"),
+)
 
 PoolFactory = Callable[[str, Path], Pool]
 
@@ -115,7 +118,7 @@ def replayer_sha256() -> str:
     """Identity of the code that runs trials, beyond the judge's."""
     digest = hashlib.sha256()
     for name in REPLAYER_SOURCES:
-        digest.update(Path(__file__).with_name(name).read_bytes())
+        digest.update(Path(__file__).parents[1].joinpath(name).read_bytes())
     return digest.hexdigest()
 
 
@@ -293,6 +296,8 @@ class _Meter:
         request, note = self._replay.request, self._replay.progress.note
         for mismatch in result.mismatches[: max(0, SHOWN_MISMATCHES - self._found)]:
             note(f"  {describe_mismatch(request.room, self._row.uuid, request.seed, mismatch)}")
+        if self._found <= SHOWN_MISMATCHES < self._found + len(result.mismatches):
+            note(f"  {self._row.uuid[:8]} more wrong trials follow; they are counted, not shown")
         self._found += len(result.mismatches)
         self._done, self._new = self._done + result.done, self._new + result.done
         now = time.monotonic()

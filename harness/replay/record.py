@@ -140,7 +140,7 @@ def summarise_row(
     mismatches = tuple(one for result in results for one in result.mismatches)
     untested = sum(len(result.untested) for result in results)
     trials = sum(result.done for result in results) - untested
-    boundary = sum((r.boundary for r in results if r.boundary is not None), Boundary())
+    boundary = Boundary.of([r.boundary for r in results if r.boundary is not None])
     low, high = clopper_pearson(len(mismatches), trials)
     return ReplayRow(
         uuid=uuid,

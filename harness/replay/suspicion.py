@@ -23,8 +23,9 @@ def suspicion(record: ReplayRecord) -> str | None:
         worst = max(wrong, key=lambda row: row.rate)
         first = worst.listed[0]
         return (
-            f"{_count(wrong, record)} mismatched: {worst.uuid[:8]} in {worst.mismatches} of "
-            f"{worst.trials} trials, first trial {first.trial} (seed {first.seed}), {first.status}"
+            f"{_count(wrong, record)} wrong in some trial, most often {worst.uuid[:8]}, in "
+            f"{worst.mismatches} of {worst.trials}: first trial {first.trial} (seed {first.seed}), "
+            f"{first.status}"
         )
     exposed = [row for row in record.workloads if is_exposed(row, record.atol)]
     if exposed:
@@ -32,9 +33,9 @@ def suspicion(record: ReplayRecord) -> str | None:
         margins = worst.margins
         assert margins is not None
         return (
-            f"{_count(exposed, record)} came within rounding of a mismatch: {worst.uuid[:8]} has "
-            f"{margins.below} of {margins.trials} boundary margins below 2 epsilon = "
-            f"{2 * margins.epsilon:.2g}, above the rule's atol {record.atol:g}"
+            f"{_count(exposed, record)} so near a tie that rounding may cost more than the rule "
+            f"forgives: {worst.uuid[:8]}, where {margins.below} of {margins.trials} trials are "
+            f"within {2 * margins.epsilon:.2g} of one and the rule's atol is {record.atol:g}"
         )
     if not record.is_complete:
         stopped = [row for row in record.workloads if row.stopped is not None]

@@ -37,9 +37,10 @@ from harness.report.svg import INK, drawing, new_figure, to_svg
 
 MAX_DRAWN = 12  # workloads with a rate of their own in a figure
 _WHAT = (
-    "Trials of fresh inputs under the official rule. A rate is mismatches over trials, its "
-    f"interval is Clopper and Pearson's at {CONFIDENCE:.0%}. A check of n trials finds a fault of "
-    "rate p with probability 1 - (1 - p)^n, and a sweep shows nothing with the product of "
+    "Many trials of fresh inputs under the official rule. A trial is wrong where the rule refuses "
+    "the answer or the solution does not survive. The rate is wrong trials over trials, with "
+    f"Clopper and Pearson's {CONFIDENCE:.0%} interval. A check of n trials shows a fault of rate p "
+    "with probability 1 - (1 - p)^n, and a whole sweep passes all the same with the product of "
     "(1 - p)^n over its workloads. `docs/replay.md` says what is fresh and what epsilon is."
 )
 _SHARE = Kind.SHARE
@@ -57,7 +58,7 @@ def write_replays(evidence: Evidence) -> tuple[Section, ...]:
         "nothing, at the observed rates.",
         (
             *(Column("room"), Column("device"), Column("content", Kind.CONTENT)),
-            *(Column(name, Kind.COUNT) for name in ("workloads", "trials", "mismatches")),
+            *(Column(name, Kind.COUNT) for name in ("workloads", "trials", "wrong")),
             *(Column("rate from", _SHARE), Column("to", _SHARE)),
             *(Column("official sweep passes", _SHARE), Column("replay passes", _SHARE)),
             Column("measured"),
@@ -103,9 +104,9 @@ def _rates_table(record: ReplayRecord) -> Table:
     official, asked = record.official_trials, record.trials
     columns = (
         *(Column("workload", Kind.CODE), Column("axes")),
-        *(Column("mismatches", Kind.COUNT), Column("trials", Kind.COUNT)),
+        *(Column("wrong", Kind.COUNT), Column("trials", Kind.COUNT)),
         *(Column("rate", _SHARE), Column("from", _SHARE), Column("to", _SHARE)),
-        *(Column(f"found by {n}", _SHARE) for n in dict.fromkeys((official, asked))),
+        *(Column(f"shown by {n}", _SHARE) for n in dict.fromkeys((official, asked))),
         Column(f"trials for {CONFIDENCE:.0%}", Kind.COUNT),
         *(Column("abs error", Kind.ERROR), Column("rel error", Kind.ERROR)),
     )
@@ -155,8 +156,8 @@ def draw_replay(record: ReplayRecord) -> Figure:
     """Observed rates with their intervals, and what a number of trials finds."""
     name = f"replay-{record.room}"
     caption = (
-        f"Left: mismatch rates of {record.room} on {record.device} with their 95 % intervals, "
-        f"{_which(record)}. Right: chance that n trials find a fault, at the observed rate of the "
+        f"Left: share of wrong trials of {record.room} on {record.device} with 95 % intervals, "
+        f"{_which(record)}. Right: chance that n trials show a fault, at the observed rate of the "
         "worst workload and at upper bounds; dotted, the official number of trials and the "
         "replay's."
     )
@@ -190,7 +191,7 @@ def _draw_rates(axes: Axes, record: ReplayRecord, rows: Sequence[ReplayRow]) -> 
     axes.set_ylim(places[-1] - 0.7, 0.7)
     axes.grid(visible=False, axis="y")
     axes.set_xlim(left=0.0)
-    axes.set_xlabel(f"mismatch rate on {record.device} [%]")
+    axes.set_xlabel(f"wrong trials on {record.device} [%]")
 
 
 def _draw_detection(axes: Axes, record: ReplayRecord, worst: ReplayRow) -> None:
@@ -210,4 +211,4 @@ def _draw_detection(axes: Axes, record: ReplayRecord, worst: ReplayRow) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_ylim(0.0, 103.0)
     axes.set_xlabel("trials")
-    axes.set_ylabel("chance to find it [%]")
+    axes.set_ylabel("chance to show it [%]")

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from harness.packing import Packed
 from harness.records import LedgerWarning
 from harness.replay import engine, suspicion
 from harness.replay.batch import BatchResult, Boundary, Mismatch, batch_range, split
+from harness.replay.display import describe_record, describe_row
 from harness.replay.engine import MAX_CRASHES, ReplayRequest, run_replay
 from harness.replay.ledger import ReplayLedger
 from harness.replay.record import MAX_LISTED, ReplayRecord, load_replay, write_replay
@@ -158,13 +160,19 @@ def test_a_solution_wrong_in_5_percent_of_seeds_is_found_at_that_rate(room):
     assert record.mismatches == sum(
         trial_seed(0, uuid, trial) % 20 == 7 for uuid in room.uuids for trial in range(2000)
     )
-    assert re.search(r"3 trials find it 1\d\.\d % of the time, \d\d trials 95\.0 %", text)
+    said = r"2000 trials, \d+ wrong: \d\.\d\d % \(95 % interval \d\.\d\d % to \d\.\d\d %\); "
+    assert len(re.findall(said, text)) == 3
+    shown = r"3 official trials would show it 1\d\.\d % of the time, \d\d trials 95 %"
+    assert len(re.findall(shown, text)) == 3
+    assert "a sweep of 3 official trials on each of 3 workloads would pass all the same 64" in text
+    assert text.count("more wrong trials follow; they are counted, not shown") == 3
 
 
 def test_a_sound_solution_is_nothing_suspicious(room):
     code, pool, text = room.replay(sound, trials=250, record=True)
     assert code is ExitCode.OK
-    assert "suspicious" not in text and "0/250 mismatched" in text
+    assert "suspicious" not in text and "250 trials, 0 wrong: 0 % (95 % int" in text
+    assert "a fault in 0.491 % of trials, the interval's upper end, would pass a sweep of 3" in text
     assert [asked for asked in pool.asked if asked[0] == room.uuids[0]] == [
         (room.uuids[0], range(100)),
         (room.uuids[0], range(100, 200)),
@@ -191,7 +199,8 @@ def test_a_mismatch_names_the_command_that_repeats_it_and_that_finds_it(room):
 
 def test_one_trial_alone_leaves_no_trace(room):
     code, _, text = room.replay(sound, workloads=(room.uuids[0],), only_trial=7)
-    assert code is ExitCode.OK and "trial 7" in text and "PASSED" in text and "margin" in text
+    assert code is ExitCode.OK and "trial 7" in text and "PASSED" in text
+    assert "last score selected less first left out" in text
     assert room.entries() == []
 
 
@@ -213,7 +222,7 @@ def test_untested_trials_are_no_trials(room):
     code, _, text = room.replay(
         lambda uuid, trial, seed: "untested" if trial < 40 else None, record=True
     )
-    assert code is ExitCode.OK and "40 trials untested" in text
+    assert code is ExitCode.OK and "40 trials left out: the reference's" in text
     row = room.record().workloads[0]
     assert (row.trials, row.untested, row.high) == (60, 40, clopper_pearson(0, 60)[1])
 
@@ -264,7 +273,7 @@ def test_a_solution_that_does_not_build_has_no_trials(room):
     broken = Outcome(Status.COMPILE_ERROR, detail="no such header")
     code, _, text = room.replay(lambda *_: broken)
     assert code is ExitCode.FAILED
-    assert text.count("incomplete: COMPILE_ERROR: no such header") == 3
+    assert text.count("trials are missing: COMPILE_ERROR: no such header") == 3
 
 
 def test_a_broken_machine_is_incomplete_and_asked_again(room):
@@ -369,11 +378,11 @@ def test_the_time_limit_stops_between_batches_and_resume_goes_on(room, monkeypat
 
     code, pool, text = room.replay(slow, trials=200, limit_s=25.0, record=True)
     assert code is ExitCode.INCOMPLETE
-    assert len(pool.asked) == 3 and "incomplete: the time limit passed" in text
+    assert len(pool.asked) == 3 and "trials are missing: the time limit passed" in text
     record = room.record()
     assert [row.trials for row in record.workloads] == [200, 100, 0]
     assert not record.is_complete and "fewer than 200 trials" in suspicion.suspicion(record)
-    assert "100/200 trials, 0 mismatched, 10 trials/s" in text
+    assert "100/200 trials, 0 wrong, 10 trials/s" in text
     assert room.replay(sound, trials=200, resume=True)[0] is ExitCode.OK
 
 
@@ -388,7 +397,8 @@ def test_a_limit_of_0_plans_no_further_than_the_next_batch(room, monkeypatch):
     monkeypatch.setattr(engine, "split", watched)
     code, pool, text = room.replay(sound, trials=engine.MAX_TRIALS, limit_s=0.0)
     assert (code, pool.asked) == (ExitCode.INCOMPLETE, [])
-    assert text.count("incomplete: the time limit passed") == 3
+    assert text.count("trials are missing: the time limit passed") == 3
+    assert text.count("no trial was judged") == 4, "each workload, and all of them"
     assert planned == [range(100)] * 3
 
 
@@ -486,7 +496,7 @@ def test_a_record_under_another_rooms_name_is_refused(tmp_path):
 
 def test_any_mismatch_is_suspicious_and_the_worst_workload_is_named():
     found = suspicion.suspicion(replay_record({"one": (4,), "two": (7, 9), "three": ()}))
-    assert found.startswith("2 of 3 workloads mismatched: two in 2 of 200 trials")
+    assert found.startswith("2 of 3 workloads wrong in some trial, most often two, in 2 of 200")
     assert "first trial 7 (seed 1007)" in found
 
 
@@ -495,7 +505,7 @@ def test_margins_are_suspicious_only_where_the_rule_would_notice_an_exchange():
     assert suspicion.suspicion(replay_record(boundary=harmless)) is None
     sloppy = Boundary((0.5, 0.015), 1e-6, exchanged=1, exchange_gap=0.01)
     found = suspicion.suspicion(replay_record(boundary=sloppy))
-    assert "1 of 2 boundary margins below 2 epsilon = 0.02, above the rule's atol 0.01" in found
+    assert "1 of 2 trials are within 0.02 of one and the rule's atol is 0.01" in found
     wide = Boundary((0.5, 0.3), 1e-6, exchanged=1, exchange_gap=0.01)
     assert suspicion.suspicion(replay_record(boundary=wide)) is None
 
@@ -508,7 +518,7 @@ def test_evaluate_is_told_of_a_suspicious_room_and_of_other_bytes(room):
     assert note.startswith(f"{ROOM}: replay: measured on aaaaaaaa, not on bbbbbbbb")
     room.replay(wrong_in_one_of_twenty, record=True)
     (note,) = suspicion.replay_notes(room.workspace)
-    assert note.startswith(f"{ROOM}: replay: suspicious: ") and "mismatched" in note
+    assert note.startswith(f"{ROOM}: replay: suspicious: ") and "wrong in some trial" in note
     assert suspicion.replay_notes(room.workspace, ("moe",)) == []
 
 
@@ -532,3 +542,14 @@ def test_evaluate_prints_the_note_behind_its_verdict(monkeypatch, capsys, code):
     monkeypatch.setattr(command, "replay_notes", lambda _, rooms, route: [f"{rooms} suspicious"])
     assert main(["evaluate", "moe"]) == code
     assert "('moe',) suspicious" in capsys.readouterr().out
+
+
+def test_the_document_shows_what_a_replay_says():
+    """The kernel of the published case: 3 wrong trials of 200 on one workload."""
+    wrong = {"03fc111f-one": (), "70d53807-two": (41, 97, 160)}
+    record = replay_record(wrong, trials=200, room=ROOM)
+    shown = [f"{row.uuid[:8]} {describe_row(row, 3)}" for row in record.workloads]
+    shown += describe_record(record)
+    text = (Path(__file__).resolve().parents[2] / "docs" / "replay.md").read_text()
+    block = text.split("<!-- example -->\n")[1].split("<!-- end -->")[0]
+    assert block == "".join(f"    {line}\n" for line in shown)

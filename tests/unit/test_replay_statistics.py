@@ -2,19 +2,21 @@
 
 import math
 import random
+import time
 
 import pytest
 import torch
 
 from harness.evaluators import random_key_cache
-from harness.replay.batch import Boundary
+from harness.replay.batch import BatchResult, Boundary
+from harness.replay.display import percent
 from harness.replay.margins import (
     boundary_margins,
     exchange_gap,
     index_scores,
     measure_boundary,
 )
-from harness.replay.record import summarise_margins
+from harness.replay.record import summarise_margins, summarise_row
 from harness.replay.statistics import (
     clopper_pearson,
     detection_probability,
@@ -184,3 +186,29 @@ def test_trials_below_twice_epsilon_are_counted_with_the_larger_epsilon():
     assert (exchanged.epsilon, exchanged.below, exchanged.exchanged) == (0.01, 2, 1)
     assert exchanged.quantiles == (1e-6, 1e-6, 1e-6, 1e-6, 0.02)
     assert summarise_margins(Boundary()) is None
+
+
+def test_a_million_trials_are_summed_up_in_seconds():
+    """In time linear in them: copying what is known for each batch takes a minute and a half."""
+    clopper_pearson(1, 10)  # loads scipy
+    part = Boundary(tuple(0.001 * n for n in range(100)), 1e-6, 1, 1e-7)
+    batches = [BatchResult(100, boundary=part)] * 10_000
+    begin = time.monotonic()
+    row = summarise_row("u", {}, (), batches, None)
+    assert time.monotonic() - begin < 15.0
+    assert (row.trials, row.margins.trials, row.margins.exchanged) == (10**6, 10**6, 10_000)
+    assert (row.margins.epsilon, row.margins.quantiles[0]) == (1e-6, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0 %"),
+        (0.5, "50.0 %"),
+        (1.0, "100 %"),
+        (1e-6, "0.000100 %"),
+        (1e-100, "under 0.0001 %"),
+    ],
+)
+def test_a_share_is_written_in_digits_that_a_reader_can_use(share, text):
+    assert percent(share) == text

@@ -39,18 +39,18 @@ def test_the_chapter_stands_in_every_form_of_the_report():
     assert {"tables/replays.csv", "tables/replay-moe.csv", "tables/margins-moe.json",
             "plots/replay-moe.svg"} <= set(files)  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(files["tables/replay-moe.csv"])))
-    assert rows[1]["mismatches"] == "3" and float(rows[1]["rate"]) == 3 / 200
+    assert rows[1]["wrong"] == "3" and float(rows[1]["rate"]) == 3 / 200
 
 
 def test_a_row_says_what_three_trials_and_the_replay_would_find():
     found = table(replay_record(TWO), "replay-moe")
     row = dict(zip([column.name for column in found.columns], found.rows[1], strict=True))
-    assert row["found by 3"] == pytest.approx(1 - (1 - 3 / 200) ** 3)
-    assert row["found by 200"] == pytest.approx(1 - (1 - 3 / 200) ** 200)
+    assert row["shown by 3"] == pytest.approx(1 - (1 - 3 / 200) ** 3)
+    assert row["shown by 200"] == pytest.approx(1 - (1 - 3 / 200) ** 200)
     assert row["trials for 95%"] == 199
     assert (row["from"], row["to"]) == clopper_pearson(3, 200)
     unseen = dict(zip([column.name for column in found.columns], found.rows[0], strict=True))
-    assert unseen["trials for 95%"] is None and unseen["found by 3"] == 0.0
+    assert unseen["trials for 95%"] is None and unseen["shown by 3"] == 0.0
 
 
 def test_the_summary_multiplies_over_the_set_and_marks_stale_content():
@@ -85,7 +85,7 @@ def test_every_case_has_a_figure(wrong):
     figure = draw_replay(replay_record(wrong))
     root = ElementTree.fromstring(figure.svg)
     text = "".join(root.itertext())
-    assert "mismatch rate on nvidia-h200" in text and "chance to find it" in text
+    assert "wrong trials on nvidia-h200" in text and "chance to show it" in text
     assert ("observed" in text) == any(wrong.values())
     assert figure.svg == draw_replay(replay_record(wrong)).svg
 
