@@ -1,4 +1,4 @@
-"""Paths that users name, files that appear whole or not at all, locks and hashes.
+"""Paths that users name, files that appear whole or not at all, folders, locks and hashes.
 
 No dependencies."""
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from harness.errors import DeviceBusy, UsageError
+from harness.errors import DeviceBusy, EnvironmentUnfit, UsageError
 
 _READ_BYTES = 1 << 22
 _LOCK_POLL_S = 0.1
@@ -90,3 +90,17 @@ def file_sha256(path: Path) -> str:
         while piece := file.read(_READ_BYTES):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def require_writable(*folders: Path) -> None:
+    """Raise EnvironmentUnfit for a folder that cannot be made or written into."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise EnvironmentUnfit(
+                f"{folder}: expected a folder that can be written, got {error}; free it, or set "
+                "FIB_CACHE_PATH for the build cache"
+            ) from error

@@ -16,14 +16,13 @@ from harness.config import Workspace
 from harness.devices import DeviceFacts, read_facts
 from harness.errors import ExitCode, UsageError
 from harness.evaluate.alone import hold_device
-from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, RoomPlan, choose_workloads, plan_room, torch_device
 from harness.evaluate.pool import Pool, WorkerCommand, build_caches, worker_environment
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job, Outcome, Status
 from harness.evaluate.sweep import read_commit, require_commit
 from harness.evaluate.verdicts import read_environment, utc_now, whole_seconds
-from harness.files import expand_home
+from harness.files import expand_home, require_writable
 from harness.packing import Packed, pack
 from harness.packing.official import read_packed
 

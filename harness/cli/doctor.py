@@ -45,6 +45,7 @@ def all_checks(
         ("counters", lambda: machine.check_counters(facts)),
         ("nvcc", lambda: machine.check_compiler(facts, judge.native_rooms(workspace))),
         ("routes", lambda: judge.check_routes(workspace, facts)),
+        ("packages", lambda: judge.check_packages(judge.read_dependencies(workspace.root))),
         ("versions", lambda: judge.check_versions(facts, pins)),
         ("peers", lambda: judge.check_peers(workspace)),
         ("evaluator", lambda: judge.check_evaluator(folder, pin)),

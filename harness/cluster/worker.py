@@ -22,11 +22,11 @@ from harness.devices import ClockSample, DeviceFacts, sample_clocks
 from harness.devices import read_facts as read_device_facts
 from harness.errors import EnvironmentUnfit
 from harness.evaluate.alone import hold_device
-from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import JUDGE_SOURCES, torch_device
 from harness.evaluate.pool import Pool, WorkerCommand, build_caches
 from harness.evaluate.protocol import Job, Outcome
 from harness.evaluate.verdicts import read_environment
+from harness.files import require_writable
 from harness.timing import require_timer
 
 CORES_LEFT = 4  # to each GPU's worker while blobs are made

@@ -44,13 +44,13 @@ from harness.devices import (
 )
 from harness.errors import EnvironmentUnfit, ExitCode, InfrastructureFailure
 from harness.evaluate.alone import LOCK_WAIT_S, hold_device
-from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import torch_device
 from harness.evaluate.pool import Pool, build_caches
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Stage, Status
 from harness.evaluate.sweep import dataset_name, read_commit, show_axes
 from harness.evaluate.verdicts import utc_now, whole_seconds
+from harness.files import require_writable
 from harness.records import RETRIED_STATUSES, DatasetIdentity, sole_writer
 from harness.roofline import floor_us, read_data
 from harness.timing import require_timer

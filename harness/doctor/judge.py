@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import re
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +19,9 @@ from harness.devices import DeviceFacts, libraries, missing_tools
 from harness.devices.facts import LIBRARIES
 from harness.doctor.check import Check, State, fail, note, ok
 from harness.errors import EnvironmentUnfit, ExitCode
-from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, plan_room
 from harness.evaluate.pool import build_caches
+from harness.files import require_writable
 from harness.packing import PORTABLE, Packed, pack
 from harness.records import all_latest, settings_sha256
 
@@ -61,6 +62,32 @@ def check_versions(facts: DeviceFacts, pins: Mapping[str, str]) -> Check:
         words.append(f"{name} {version}" + ("" if same else f" (pinned {pin})"))
     line = ", ".join(words)
     return note("versions", line) if "(pinned" in line else ok("versions", line)
+
+
+def read_dependencies(root: Path) -> list[str]:
+    """Names of the distributions that pyproject.toml says everything here needs."""
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
+    block = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    lines = re.findall(r'^\s*"([A-Za-z0-9_.-]+)[^";]*(;[^"]*)?"', block[1] if block else "", re.M)
+    return [name for name, marker in lines if not marker or sys.version_info < (3, 11)]
+
+
+def check_packages(names: Sequence[str]) -> Check:
+    """Whether all that the commands import is installed; this one needs the least of it."""
+    missing = []
+    for name in names:
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return fail(
+            "packages",
+            f"not installed: {', '.join(missing)}",
+            "run `make test` once and use .venv/bin/python, or pip install them",
+            ExitCode.TOOL_MISSING,
+        )
+    return ok("packages", f"all {len(names)} that pyproject.toml asks for")
 
 
 def check_peers(workspace: Workspace) -> Check:

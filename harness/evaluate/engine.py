@@ -7,20 +7,19 @@ a plan, because a plan depends on that; every worker of an engine has the same d
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from harness import dataset
 from harness.devices import DeviceFacts, sample_clocks
-from harness.errors import EnvironmentUnfit
 from harness.evaluate.alone import hold_device
 from harness.evaluate.plan import RoomPlan, torch_device
 from harness.evaluate.pool import Pool, build_caches
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job
 from harness.evaluate.verdicts import Judged, read_environment, utc_now
+from harness.files import require_writable
 from harness.timing import require_timer
 
 PoolFactory = Callable[[str, Path], Pool]
@@ -98,17 +97,3 @@ class LocalEngine:
             clocks.append(sample_clocks(self.facts))
             yield Judged(job, outcome, begin, tuple(clocks), worker)
             clocks = []
-
-
-def require_writable(*folders: Path) -> None:
-    """Raise EnvironmentUnfit for a folder that cannot be made or written into."""
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            raise EnvironmentUnfit(
-                f"{folder}: expected a folder that can be written, got {error}; free it, or set "
-                "FIB_CACHE_PATH for the build cache"
-            ) from error

@@ -21,12 +21,7 @@ from harness.devices import (
 from harness.devices.sources import ClockSample
 from harness.errors import ExitCode, UsageError
 from harness.evaluate.alone import LOCK_WAIT_S
-from harness.evaluate.engine import (
-    Engine,
-    LocalEngine,
-    PoolFactory,
-    require_writable,
-)
+from harness.evaluate.engine import Engine, LocalEngine, PoolFactory
 from harness.evaluate.plan import (
     Request,
     RoomPlan,
@@ -43,6 +38,7 @@ from harness.evaluate.verdicts import (
     resume_key,
     whole_seconds,
 )
+from harness.files import require_writable
 from harness.records import (
     COMMIT,
     RETRIED_STATUSES,

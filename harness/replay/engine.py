@@ -18,13 +18,13 @@ from harness.dataset import WorkloadRow
 from harness.devices import DeviceFacts, read_facts
 from harness.errors import ExitCode, UsageError
 from harness.evaluate.alone import LOCK_WAIT_S, hold_device
-from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, RoomPlan, make_plans, torch_device
 from harness.evaluate.pool import Pool, WorkerCommand, build_caches, worker_environment
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job, Outcome, Stage, Status, trial_seed
 from harness.evaluate.sweep import dataset_name, read_commit, require_commit, show_axes
 from harness.evaluate.verdicts import read_environment, utc_now, whole_seconds
+from harness.files import require_writable
 from harness.records import DatasetIdentity, sole_writer
 from harness.replay.batch import (
     DETAIL_CHARACTERS,

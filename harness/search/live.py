@@ -27,11 +27,11 @@ from harness.dataset import WorkloadRow
 from harness.devices import DeviceFacts, describe_no_gpu, read_facts
 from harness.errors import EnvironmentUnfit, RecordError, UsageError
 from harness.evaluate.alone import LOCK_WAIT_S, hold_device
-from harness.evaluate.engine import require_writable
 from harness.evaluate.plan import Request, choose_workloads, plan_room, torch_device
 from harness.evaluate.pool import Pool, build_caches
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.verdicts import utc_now
+from harness.files import require_writable
 from harness.packing import Packed
 from harness.records import sole_writer
 from harness.replay.engine import ReplayRequest, replay_solution

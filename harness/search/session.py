@@ -11,8 +11,8 @@ from harness.controller.archive import Archive
 from harness.controller.regimes import Regimes, freeze_regimes
 from harness.controller.state import UNPROFILED, Profile
 from harness.errors import RecordError
-from harness.evaluate.engine import require_writable
 from harness.evaluate.verdicts import utc_now
+from harness.files import require_writable
 from harness.packing import pack
 from harness.profiling.record import ProfileRow, find_profile, profile_path
 from harness.records import RunRecord, latest, sole_writer

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -368,6 +370,33 @@ def test_versions_beside_their_pins(monkeypatch):
     missing = judge.check_versions(GPU, {"torch": "1.0"})
     assert missing.code is ExitCode.TOOL_MISSING and "cupti-python" in missing.found
     assert "cupti-python" not in judge.check_versions(CPU, {"torch": "1.0"}).found
+
+
+def test_it_runs_where_only_its_command_line_is_installed():
+    """Everything else that is missing is what it is asked for."""
+    script = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('rich', 'numpy', 'pydantic', 'scipy', 'torch'):\n"
+        "            raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "from harness.cli import main\n"
+        "sys.exit(main(['doctor']))\n"
+    )
+    child = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    lines = child.stdout.splitlines()
+    names = [name for name, _ in command.all_checks(load_workspace(), CPU, TORCH)]
+    assert [line[6:].split()[0] for line in lines] == names, child.stderr
+
+
+def test_what_is_not_installed_is_named(monkeypatch):
+    names = judge.read_dependencies(ROOT)
+    assert {"rich", "click", "numpy", "torch", "apache-tvm-ffi"} <= set(names)
+    assert judge.check_packages(names).state is State.OK
+    check = judge.check_packages([*names, "no-such-package", "nor-this"])
+    assert check.state is State.FAIL and check.code is ExitCode.TOOL_MISSING
+    assert check.found == "not installed: no-such-package, nor-this" and "make test" in check.fix
 
 
 def test_the_route_of_each_room_is_said(monkeypatch):
