@@ -20,6 +20,7 @@ from harness.submit.tags import (
     make_tag,
     next_tag,
     push_tag,
+    remote_url,
     require_clean,
     require_committed,
     require_remote,
@@ -33,6 +34,11 @@ from harness.submit.tree import (
     write_tree,
     written_tree,
 )
+
+DEFAULT_REMOTE = "origin"
+NO_REMOTE_NAMED = ""
+# Of this repository as it is published, and of the starter kit: nobody's own.
+PLACEHOLDER_AUTHORS = ("contest-kernels", "your-team-name", "your_team_name", "team-name", "author")
 
 
 @click.command()
@@ -50,9 +56,9 @@ from harness.submit.tree import (
     "--push",
     "remote",
     is_flag=False,
-    flag_value="origin",
+    flag_value=NO_REMOTE_NAMED,
     metavar="[REMOTE]",
-    help="With --tag: push that tag and nothing else. Default: origin.",
+    help=f"With --tag: push that tag and nothing else. Without a name: to {DEFAULT_REMOTE}.",
 )
 def submit(
     directory: Path,
@@ -70,6 +76,8 @@ def submit(
     nothing is written.
     """
     workspace = load_workspace()
+    is_default = remote == NO_REMOTE_NAMED
+    remote = DEFAULT_REMOTE if is_default else remote
     _check_options(workspace, single, tagged, per_definition, remote)
     chosen = choose_rooms(workspace, rooms, single)
     target = require_free(directory, workspace.root)
@@ -84,6 +92,8 @@ def submit(
         tag = _tag(workspace, files, entries, single, commit, name) if name else None
     click.echo(f"{target}: {len(files)} files, made from commit {commit}\n")
     click.echo(describe(entries, found))
+    for line in warn_of_authors(entries):
+        click.echo(line)
     if tag is None:
         click.echo("not tagged; --tag makes submission-v<N> of it")
         return ExitCode.OK
@@ -91,8 +101,11 @@ def submit(
     if remote is None:
         click.echo(f"not pushed; `git push REMOTE refs/tags/{tag.name}` submits it")
         return ExitCode.OK
+    place = f"{remote} ({remote_url(workspace.root, remote)})"
+    if is_default:
+        click.echo(f"pushing to {place}, as no remote was named; --push REMOTE names another")
     push_tag(workspace.root, tag, remote)
-    click.echo(f"pushed {tag.name} to {remote}")
+    click.echo(f"pushed {tag.name} to {place}")
     return ExitCode.OK
 
 
@@ -131,6 +144,20 @@ def _tag(
     tag = Tag(name, commit)
     make_tag(workspace.root, tag, message)
     return tag
+
+
+def warn_of_authors(entries: Sequence[Entry]) -> list[str]:
+    """A line for each author's name that is only there to be replaced."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.config.author.strip().lower() in PLACEHOLDER_AUTHORS:
+            found.setdefault(entry.config.author, []).append(entry.room.name)
+    return [
+        f"warning: the author {author!r} of {', '.join(rooms)} is a placeholder; put your team's "
+        "name into author of solutions/<room>/config.toml and of config.toml, which changes no "
+        "content hash"
+        for author, rooms in found.items()
+    ]
 
 
 def describe(entries: Sequence[Entry], found: Sequence[Collected]) -> str:

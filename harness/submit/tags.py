@@ -159,6 +159,12 @@ def require_remote(root: Path, remote: str) -> None:
         )
 
 
+def remote_url(root: Path, remote: str) -> str:
+    """Where git pushes to, without the user's name and password."""
+    url = _git(root, "remote", "get-url", "--push", remote).strip()
+    return re.sub(r"(?<=://)[^/@]*@", "", url)
+
+
 def push_tag(root: Path, tag: Tag, remote: str) -> None:
     """Push one tag and nothing else, without force. Raises InfrastructureFailure."""
     try:

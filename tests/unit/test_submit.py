@@ -426,6 +426,26 @@ def test_the_command_prints_what_an_evaluator_sees_and_tags_nothing(checkout, tm
     assert len(list((tmp_path / "out").glob("*/config.toml"))) == 5
 
 
+def test_a_placeholder_for_the_author_is_warned_of_and_nothing_else_changes(
+    checkout, tmp_path, capsys
+):
+    code, out, _ = submit(capsys, tmp_path / "out")
+    assert code == ExitCode.OK
+    every = ", ".join(checkout.rooms)
+    assert out.count("warning:") == 1
+    assert f"warning: the author 'contest-kernels' of {every} is a placeholder" in out
+    for room in checkout.rooms:
+        path = checkout.root / "solutions" / room / "config.toml"
+        before = pack(checkout, room).sha256
+        author = '"Your-Team-Name"' if room == ROOM else '"the-fast-ones"'
+        path.write_text(path.read_text().replace('"contest-kernels"', author))
+        assert pack(checkout, room).sha256 == before
+    commit_all(checkout)
+    code, out, err = submit(capsys, tmp_path / "other")
+    assert code == ExitCode.OK, err
+    assert f"warning: the author 'Your-Team-Name' of {ROOM} is a placeholder" in out
+
+
 @pytest.mark.parametrize("change", ["modified", "untracked"])
 def test_a_dirty_tree_is_refused_and_nothing_is_written(checkout, tmp_path, capsys, change):
     name = "config.toml" if change == "modified" else "notes.txt"

@@ -30,7 +30,7 @@ from harness.submit import (
     require_clean,
     require_committed,
 )
-from harness.submit.tags import commit_tree, extract, next_tag
+from harness.submit.tags import commit_tree, extract, next_tag, remote_url
 from tests.submission_checkout import commit_all, git, submission_checkout, sweep, write_audit
 
 ROOM, DEFINITION = "gdn_decode", "gdn_decode_qk4_v8_d128_k_last"
@@ -107,7 +107,9 @@ def test_the_tag_names_a_commit_with_the_tree_and_leaves_all_else_alone(checkout
 def test_export_push_clone_collect_gives_the_same_content(checkout, remote, tmp_path, capsys):
     """What the organisers do: clone, check the tag out, collect."""
     code, out, _ = submit(capsys, tmp_path / "out", "--tag", "--push")
-    assert (code, "pushed submission-v1 to origin" in out) == (ExitCode.OK, True)
+    assert code == ExitCode.OK
+    said = out.index(f"pushing to origin ({remote}), as no remote was named; --push REMOTE names")
+    assert said < out.index(f"pushed submission-v1 to origin ({remote})")
     assert git(remote, "for-each-ref", "--format=%(refname)") == "refs/tags/submission-v1\n"
     git(tmp_path, "clone", "--quiet", "--branch", "submission-v1", str(remote), "theirs")
     found = collect(tmp_path / "theirs")
@@ -144,7 +146,13 @@ def test_tags_of_the_remote_count_where_it_is_pushed_to(checkout, remote, tmp_pa
     git(checkout.root, "push", "--quiet", "origin", "refs/tags/submission-v6")
     git(checkout.root, "tag", "--delete", "submission-v6")
     code, out, _ = submit(capsys, tmp_path / "out", ROOM, "--single", "--tag", "--push", "origin")
-    assert (code, "pushed submission-v7 to origin" in out) == (ExitCode.OK, True)
+    assert (code, f"pushed submission-v7 to origin ({remote})" in out) == (ExitCode.OK, True)
+    assert "no remote was named" not in out
+
+
+def test_a_remote_is_shown_without_the_password_in_its_address(repository):
+    git(repository, "remote", "add", "contest", "https://me:hidden@example.org/kernels.git")
+    assert remote_url(repository, "contest") == "https://example.org/kernels.git"
 
 
 def test_single_definitions_may_be_numbered_by_themselves(checkout, tmp_path, capsys):
