@@ -35,7 +35,7 @@ def test_make_then_verify(small, capsys):
     code, out, err = run(capsys, "make", "--jobs", "1")
     assert code == ExitCode.OK
     assert re.fullmatch(rf"made {BLOBS} blobs \(.* MB\), kept 0 \(0\.0 MB\)\n", out)
-    assert len(err.splitlines()) == BLOBS
+    assert len(err.splitlines()) == len(small.rooms) < BLOBS
     code, out, _ = run(capsys, "verify")
     assert code == ExitCode.OK
     assert f"{BLOBS} blobs checked, {BLOBS} with their hash" in out
@@ -44,7 +44,7 @@ def test_make_then_verify(small, capsys):
 def test_make_of_one_room_and_one_workload(small, capsys):
     code, out, err = run(capsys, "make", "moe", "gdn_decode", "--workloads", "901e5104,e05c6c03")
     assert (code, out.split(" blobs")[0]) == (ExitCode.OK, "made 2")
-    assert {line.split()[1] for line in err.splitlines()} == {"moe", "gdn_decode"}
+    assert {line.split(":")[0] for line in err.splitlines()} == {"moe", "gdn_decode"}
     assert len(list(small.root.glob("blob/workloads/*/*/*"))) == 2
 
 

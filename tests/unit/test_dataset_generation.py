@@ -303,14 +303,41 @@ def test_official_and_generated_content_are_told_apart(official, whole):
     assert dataset.content_sha256(official, room) != dataset.content_sha256(whole.root, room)
 
 
-def test_progress_is_one_plain_line_an_item_off_a_terminal(small, capsys):
+def test_progress_is_one_plain_line_a_room_off_a_terminal(small, capsys):
     from harness.dataset.progress import show_progress
 
+    seen = []
     with show_progress(sys.stdout) as progress:
-        dataset.make(small.root, small.rooms, jobs=1, progress=progress)
+        dataset.make(
+            small.root,
+            small.rooms,
+            jobs=1,
+            progress=lambda made: progress(made) or seen.append(made),
+        )
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == BLOBS
-    assert lines[-1].startswith(f"[{BLOBS}/{BLOBS}] ")
+    assert len(seen) == BLOBS > len(lines) == len({made.room for made in seen})
+    for line in lines:
+        own = [made for made in seen if made.room == line.split(":")[0]]
+        size_mb = sum(made.size_bytes for made in own) / 1e6
+        assert f": {len(own)} blob" in line and f" made, {size_mb:.1f} MB, " in line
+
+
+def test_a_long_make_says_that_it_goes_on_and_an_interrupted_one_what_it_made(
+    small, capsys, monkeypatch
+):
+    from harness.dataset import progress as module
+
+    def stop_at_three(made):
+        progress(made)
+        if made.index == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "STILL_HERE_S", 0.0)
+    with pytest.raises(KeyboardInterrupt), module.show_progress(sys.stdout) as progress:
+        dataset.make(small.root, small.rooms, jobs=1, progress=stop_at_three)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [f"{n} of {BLOBS} blobs" for n in (1, 2, 3)]
+    assert sum(int(line.split(": ")[1].split()[0]) for line in lines[3:]) == 3
 
 
 def test_progress_is_a_bar_on_a_terminal(small):
