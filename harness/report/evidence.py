@@ -180,7 +180,8 @@ def _count_work(
 ) -> tuple[dict[RoomData, dict[str, Work]], dict[RoomData, str]]:
     """Work of every workload of the measured rooms, and why a room has none.
 
-    Counted from the very data that was measured: another set's tensors are other work.
+    Counted from the very data that was measured: another set's tensors are other work. A checkout
+    makes those that it lacks, so that its report is the same with and without them before.
     """
     counted: dict[RoomData, dict[str, Work]] = {}
     reasons: dict[RoomData, str] = {}
@@ -191,13 +192,16 @@ def _count_work(
             if content_sha256(source, room) != sha256:
                 reasons[name, sha256] = "measured on other workload data than this machine holds"
                 continue
+            rows = read_workloads(source, room)
+            if roofline.needs_data(room.definition):
+                dataset.ensure_blobs(source, room, rows)
             counted[name, sha256] = {
                 row.uuid: roofline.count_work(
                     room.definition,
                     row.axes,
                     roofline.read_data(room.definition, row.inputs, source),
                 )
-                for row in read_workloads(source, room)
+                for row in rows
             }
         except HarnessError as error:
             reasons[name, sha256] = one_line(str(error))

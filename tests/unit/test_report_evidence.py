@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from harness.search.planning import Settings
 from tests.sample_compare import compare_record
 from tests.sample_evidence import evidence
 from tests.sample_records import entry, record, row
-from tests.small_checkout import small_checkout
+from tests.small_checkout import SMALL, small_checkout
 from tests.unit.search_room import ROOM, SearchRoom, analyse_once
 
 NOW = {"gdn_decode": "a" * 64}
@@ -140,13 +141,33 @@ def test_work_is_counted_from_the_very_data_that_was_measured(workspace):
     }
 
 
-def test_work_that_needs_missing_tensors_says_how_to_make_them(workspace):
-    room = workspace.room("moe")
-    identity = DatasetIdentity("generated", content_sha256(workspace.root, room))
-    _keep(workspace, record(room="moe", definition=room.definition, dataset=identity))
+@pytest.mark.parametrize("room", ["moe", "dsa_indexer", "dsa_attention"])
+def test_a_checkout_without_its_tensors_gives_the_same_report(workspace, room):
+    _keep_sweep(workspace, room)
+    without = gather(workspace, NOW)
+    assert without.without_work == {} and list(workspace.root.glob("blob/**/*.safetensors"))
+    again = gather(workspace, NOW)
+    assert again.work == without.work and len(*again.work.values()) == len(SMALL[room])
+
+
+def test_work_that_needs_tensors_that_others_lack_says_what_to_do(workspace, monkeypatch):
+    """A data set elsewhere is never written into."""
+    foreign = workspace.root.parent / "official"
+    for folder in ("definitions", "workloads"):
+        shutil.copytree(workspace.root / folder, foreign / folder)
+    (foreign / "workloads" / "blobs.sha256").unlink()
+    _keep_sweep(workspace, "moe", foreign)
+    monkeypatch.setenv("FIB_DATASET_PATH", str(foreign))
     (reason,) = gather(workspace, NOW).without_work.values()
-    assert "python -m harness dataset make" in reason
+    assert "2 blob(s) of this data set are unfit" in reason and "missing" in reason
     assert str(workspace.root.parent) not in reason
+    assert not (foreign / "blob").exists()
+
+
+def _keep_sweep(workspace, name, root=None):
+    room = workspace.room(name)
+    identity = DatasetIdentity("generated", content_sha256(root or workspace.root, room))
+    _keep(workspace, record(room=name, definition=room.definition, dataset=identity))
 
 
 # --- failures --------------------------------------------------------------------------------
