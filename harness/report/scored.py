@@ -53,6 +53,7 @@ TRACK_COLUMNS = (
     Column("definitions compared"),
     Column("device"),
 )
+INCOMPLETE = ", incomplete: the rest counts as 0"
 
 
 def write_scores(evidence: Evidence) -> Section:
@@ -129,7 +130,10 @@ def track_row(
         if one.record.device == device
     }
     here = sum(any(room in scores for room in rooms) for rooms in definitions.values())
-    return (track, track_score(definitions, scores), f"{here}/{len(definitions)}", device)
+    held = f"{here}/{len(definitions)}"
+    if here < len(definitions):
+        held += INCOMPLETE
+    return (track, track_score(definitions, scores), held, device)
 
 
 def compared_rooms(definitions: Definitions, compared: Mapping[str, Compared]) -> list[Compared]:
@@ -173,5 +177,5 @@ def _track_table(evidence: Evidence) -> Table:
         for device in sorted({one.record.device for one in here}):
             rows.append(track_row(track, definitions, evidence.compared, device))
         if not here:
-            rows.append((track, None, f"0/{len(definitions)}", NOT_COMPARED))
+            rows.append((track, None, f"0/{len(definitions)}{INCOMPLETE}", NOT_COMPARED))
     return Table("tracks", "S_track of every track and device.", TRACK_COLUMNS, tuple(rows))
