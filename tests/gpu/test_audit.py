@@ -52,7 +52,7 @@ def test_an_honest_solution_passes(tmp_path, probe, is_dps):
 @pytest.fixture
 def own_context(monkeypatch):
     """Inside a container NVML cannot tell this process's context from a stranger's."""
-    monkeypatch.setattr("harness.audit.engine.require_idle", lambda *_: None)
+    monkeypatch.setattr("harness.evaluate.alone.require_idle", lambda *_: None)
 
 
 @pytest.mark.usefixtures("own_context")
