@@ -62,17 +62,3 @@ def summary(trick: str) -> str:
     """The first sentence of a trick's docstring."""
     text = ast.get_docstring(ast.parse(source(trick))) or ""
     return " ".join(text.split()).rstrip(".")
-
-
-def render() -> str:
-    """The table of docs/trust.md."""
-    rows = [
-        "| trick | caught by | without the probe | tested on |",
-        "|---|---|---|---|",
-    ]
-    for trick, cheat in CHEATS.items():
-        link = f"[{trick}](../tests/cheats/{trick}.py)"
-        place = "GPU" if cheat.needs_gpu else "CPU"
-        verdict = "-" if cheat.needs_gpu else cheat.judged
-        rows.append(f"| {link}: {summary(trick)} | {cheat.probe} | {verdict} | {place} |")
-    return "\n".join(rows) + "\n"

@@ -34,7 +34,7 @@ def replay_record(
             done, tuple(mismatch(trial) for trial in wrong_trials), (), 0.25, 0.008, boundary
         )
         axes = {"batch_size": 4 + index}
-        rows.append(summarise_row(uuid, axes, drawn, [result], reason))
+        rows.append(summarise_row(uuid, axes, drawn, trials, [result], reason))
     values: dict[str, Any] = {
         "room": "moe",
         "definition": "moe_definition",
@@ -48,7 +48,6 @@ def replay_record(
         "judge_sha256": "b" * 64,
         "dataset": DatasetIdentity("workloads", "c" * 64),
         "seed": 0,
-        "trials": trials,
         "official_trials": 3,
         "atol": 0.01,
         "rtol": 0.01,

@@ -102,7 +102,12 @@ def run_timers(
     progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}")
     disagree = False
     environment = worker_environment(torch_device(facts), workspace.root)
-    with hold_device(facts), tempfile.TemporaryDirectory(prefix="timers-") as scratch:
+    command = worker_command("timer_calls:measure", 0, environment)
+    with (
+        hold_device(facts),
+        tempfile.TemporaryDirectory(prefix="timers-") as scratch,
+        make_pool(torch_device(facts), workspace.root, command) as pool,
+    ):
         for job in jobs_of(plan, facts):
             ncu_us = None
             if program is not None and missing is None:
@@ -114,7 +119,7 @@ def run_timers(
                 except (NcuDenied, NcuUnreadable) as error:
                     missing = str(error)
                 path.unlink(missing_ok=True)
-            reading = _measure(workspace, job, environment, make_pool, ncu_us)
+            reading = _measure(pool, job, ncu_us)
             progress.note(f"{plan.room.name} {describe(reading)}")
             for line in reading.disagreements():
                 disagree = True
@@ -146,17 +151,9 @@ def _ask_ncu(
     return durations_us(read_csv(read_log(lambda: run(command, environment, root)[1], log)))
 
 
-def _measure(
-    workspace: Workspace,
-    job: Job,
-    environment: Mapping[str, str],
-    make_pool: PoolFactory,
-    ncu_us: Sequence[float] | None,
-) -> Reading:
+def _measure(pool: Pool, job: Job, ncu_us: Sequence[float] | None) -> Reading:
     """CUPTI's and the graph's number from a worker. Raises InfrastructureFailure."""
-    command = worker_command("timer_calls:measure", 0, environment)
-    with make_pool(job.device, workspace.root, command) as pool:
-        outcome = pool.run(job)
+    outcome = pool.run(job)
     answer: dict[str, Any] = outcome.evaluation or {}
     values = answer.get("values")
     if not isinstance(values, dict):

@@ -107,7 +107,7 @@ def describe_record(record: ReplayRecord) -> list[str]:
         )
         return lines
     rates = [row.rate for row in record.workloads]
-    for trials in dict.fromkeys((official, record.trials)):
+    for trials in dict.fromkeys((official, *record.asked)):
         kind = "official " if trials == official else ""
         seen = percent(set_passes(rates, trials))
         most = percent(set_passes([high] * count, trials))

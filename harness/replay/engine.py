@@ -43,7 +43,7 @@ from harness.replay.display import (
     describe_single,
 )
 from harness.replay.ledger import ReplayEntry, ReplayKey, ReplayLedger, choose_entries
-from harness.replay.record import ReplayRecord, ReplayRow, summarise_row, write_replay
+from harness.replay.record import ReplayRecord, ReplayRow, add_replay, summarise_row
 from harness.replay.suspicion import suspicion
 
 BATCH_TRIALS = 100
@@ -203,6 +203,7 @@ def _run_workloads(replay: Replay, ledger: ReplayLedger) -> tuple[tuple[ReplayRo
             row.uuid,
             row.axes,
             drawn_inputs(definition, plan.official_workload(row)),
+            trials,
             [entry.result for entry in entries],
             reason[0] if reason else None,
         )
@@ -350,7 +351,6 @@ def _record_of(
         judge_sha256=plan.judge_sha256,
         dataset=DatasetIdentity(dataset_name(workspace, plan), plan.dataset_sha256),
         seed=replay.request.seed,
-        trials=replay.request.trials,
         official_trials=evaluation.trials,
         atol=evaluation.atol,
         rtol=evaluation.rtol,
@@ -369,8 +369,10 @@ def _conclude(workspace: Workspace, replay: Replay, record: ReplayRecord) -> Non
     if problem is not None:
         note(f"{record.room}: suspicious: {problem}")
     if replay.request.record:
-        path = write_replay(record, workspace.root)
-        note(f"{record.room}: recorded in {path.relative_to(workspace.root)}")
+        rows = dataset.read_workloads(replay.plan.dataset_root, replay.plan.room)
+        path, kept = add_replay(record, workspace.root, [row.uuid for row in rows])
+        also = f", beside {kept} workloads from before" if kept else ""
+        note(f"{record.room}: recorded in {path.relative_to(workspace.root)}{also}")
 
 
 def _exit_code(replay: Replay, record: ReplayRecord) -> ExitCode:

@@ -1,13 +1,13 @@
 """One replay of one room: trials, mismatches and margins of each workload, as frozen values.
 
-results/replay/<room>.json holds a room's last replay, one workload a line. Reading is strict: a
-key too many, a wrong type or a contradiction is an error that names file and key.
+results/replay/<room>.json holds a room's replays of one content, one workload a line. Reading is
+strict: a key too many, a wrong type or a contradiction is an error that names file and key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +48,17 @@ class Margins:
 class ReplayRow:
     """One workload.
 
-    drawn: names of the inputs that are fresh in each trial. trials: judged ones; untested: those
-    whose reference is not finite. low, high: the 95 % interval of the rate. listed: the first
-    mismatches. Errors: the worst of the trials that passed. margins: None where no sequence is
-    longer than k, or the definition selects none. stopped: why there are fewer trials, or None.
+    drawn: names of the inputs that are fresh in each trial. asked: trials asked for; trials: judged
+    ones; untested: those whose reference is not finite. low, high: the 95 % interval of the rate.
+    listed: the first mismatches. Errors: the worst of the trials that passed. margins: None where
+    no sequence is longer than k, or the definition selects none. stopped: why there are fewer
+    trials, or None.
     """
 
     uuid: str
     axes: Mapping[str, int]
     drawn: tuple[str, ...]
+    asked: int
     trials: int
     untested: int
     mismatches: int
@@ -73,12 +75,17 @@ class ReplayRow:
         """Observed share of mismatches; 0 where nothing was judged."""
         return self.mismatches / self.trials if self.trials else 0.0
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it had all trials that were asked for."""
+        return self.trials + self.untested == self.asked
+
 
 @dataclass(frozen=True)
 class ReplayRecord:
-    """One replay on one device, workloads in official order.
+    """Replays of one content on one device, workloads in official order.
 
-    trials: asked for, of each workload. official_trials: what the contest runs. total: the room's
+    official_trials: what the contest runs. total: the room's
     official workloads. atol, rtol, required_matched_ratio: the element rule. measured_at: when
     the oldest batch began, UTC, "2026-01-31T23:59:59Z".
     """
@@ -95,7 +102,6 @@ class ReplayRecord:
     judge_sha256: str
     dataset: DatasetIdentity
     seed: int
-    trials: int
     official_trials: int
     atol: float
     rtol: float
@@ -107,7 +113,12 @@ class ReplayRecord:
     @property
     def is_complete(self) -> bool:
         """Whether every workload had all trials that were asked for."""
-        return all(row.trials + row.untested == self.trials for row in self.workloads)
+        return all(row.is_complete for row in self.workloads)
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """The numbers of trials that were asked for, of any workload, ascending."""
+        return tuple(sorted({row.asked for row in self.workloads}))
 
     @property
     def mismatches(self) -> int:
@@ -133,6 +144,7 @@ def summarise_row(
     uuid: str,
     axes: Mapping[str, int],
     drawn: Sequence[str],
+    asked: int,
     results: Sequence[BatchResult],
     stopped: str | None,
 ) -> ReplayRow:
@@ -146,6 +158,7 @@ def summarise_row(
         uuid=uuid,
         axes=dict(axes),
         drawn=tuple(drawn),
+        asked=asked,
         trials=trials,
         untested=untested,
         mismatches=len(mismatches),
@@ -173,6 +186,25 @@ def summarise_margins(boundary: Boundary) -> Margins | None:
         below=sum(margin <= 2.0 * epsilon for margin in ordered),
         quantiles=tuple(quantile(ordered, share) for share in QUANTILES),
     )
+
+
+def merge_replays(
+    old: ReplayRecord | None, new: ReplayRecord, order: Sequence[str]
+) -> ReplayRecord:
+    """`new`, with the workloads that only `old` has. Nothing is kept of what was judged otherwise.
+
+    order: UUIDs of the room's workloads.
+    """
+    if old is None or _how(old) != _how(new):
+        return new
+    rows = {row.uuid: row for row in (*old.workloads, *new.workloads)}
+    workloads = tuple(rows[uuid] for uuid in order if uuid in rows)
+    return replace(new, workloads=workloads, measured_at=min(old.measured_at, new.measured_at))
+
+
+def _how(record: ReplayRecord) -> ReplayRecord:
+    """All that trials depend on."""
+    return replace(record, workloads=(), commit="", measured_at="", solution_name="")
 
 
 def to_text(record: ReplayRecord) -> str:
@@ -206,6 +238,20 @@ def write_replay(record: ReplayRecord, root: Path) -> Path:
     return path
 
 
+def add_replay(record: ReplayRecord, root: Path, order: Sequence[str]) -> tuple[Path, int]:
+    """Write `record` beside what its room has of the same content. How many workloads were kept.
+
+    order: UUIDs of the room's workloads. A damaged record is replaced.
+    """
+    path = replay_path(root, record.room)
+    try:
+        old = load_replay(path) if path.exists() else None
+    except RecordError:
+        old = None
+    merged = merge_replays(old, record, order)
+    return write_replay(merged, root), len(merged.workloads) - len(record.workloads)
+
+
 def _read_record(table: Fields) -> ReplayRecord:
     dataset = table.object("dataset")
     rows = tuple(
@@ -218,7 +264,6 @@ def _read_record(table: Fields) -> ReplayRecord:
         judge_sha256=table.text("judge_sha256", SHA256),
         dataset=DatasetIdentity(dataset.text("name"), dataset.text("sha256", SHA256)),
         seed=table.count("seed"),
-        trials=table.count("trials", 1),
         official_trials=table.count("official_trials", 1),
         atol=table.number("atol", 0.0),
         rtol=table.number("rtol", 0.0),
@@ -234,8 +279,8 @@ def _read_record(table: Fields) -> ReplayRecord:
         raise table.fail("workloads", f"1 to {record.total} different ones", uuids)
     for index, row in enumerate(rows):
         found = row.trials + row.untested
-        if found > record.trials or (found < record.trials) != (row.stopped is not None):
-            expected = f"{record.trials}, or fewer and why it stopped"
+        if found > row.asked or row.is_complete != (row.stopped is None):
+            expected = f"{row.asked}, or fewer and why it stopped"
             raise table.fail(f"workloads[{index}].trials", expected, found)
     return record
 
@@ -245,6 +290,7 @@ def _read_row(table: Fields) -> ReplayRow:
         uuid=table.text("uuid"),
         axes=table.take("axes", dict),
         drawn=tuple(table.take("drawn", list)),
+        asked=table.count("asked", 1),
         trials=table.count("trials"),
         untested=table.count("untested"),
         mismatches=table.count("mismatches"),

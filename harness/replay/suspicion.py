@@ -40,8 +40,9 @@ def suspicion(record: ReplayRecord) -> str | None:
     if not record.is_complete:
         stopped = [row for row in record.workloads if row.stopped is not None]
         return (
-            f"{_count(stopped, record)} had fewer than {record.trials} trials, the first "
-            f"{stopped[0].uuid[:8]}: {stopped[0].stopped}"
+            f"{_count(stopped, record)} had fewer trials than were asked for, the first "
+            f"{stopped[0].uuid[:8]}, {stopped[0].trials} of {stopped[0].asked}: "
+            f"{stopped[0].stopped}"
         )
     return None
 

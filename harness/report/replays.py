@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from harness.replay.record import ReplayRecord, ReplayRow
+from harness.replay.batch import worst
+from harness.replay.record import MAX_LISTED, ReplayRecord, ReplayRow
 from harness.replay.statistics import (
     CONFIDENCE,
     QUANTILES,
@@ -79,7 +80,7 @@ def _summary_row(evidence: Evidence, record: ReplayRecord) -> tuple[Value, ...]:
         ),
         *(len(record.workloads), record.judged, record.mismatches, low, high),
         set_passes(rates, record.official_trials),
-        set_passes(rates, record.trials),
+        set_passes(rates, record.asked[-1]),
         record.measured_at,
     )
 
@@ -101,29 +102,38 @@ def _room_section(record: ReplayRecord) -> Section:
 
 
 def _rates_table(record: ReplayRecord) -> Table:
-    official, asked = record.official_trials, record.trials
+    budgets = dict.fromkeys((record.official_trials, *record.asked))
     columns = (
-        *(Column("workload", Kind.CODE), Column("axes")),
+        *(Column("workload", Kind.CODE), Column("axes"), Column("status")),
         *(Column("wrong", Kind.COUNT), Column("trials", Kind.COUNT)),
         *(Column("rate", _SHARE), Column("from", _SHARE), Column("to", _SHARE)),
-        *(Column(f"shown by {n}", _SHARE) for n in dict.fromkeys((official, asked))),
+        *(Column(f"shown by {n}", _SHARE) for n in budgets),
         Column(f"trials for {CONFIDENCE:.0%}", Kind.COUNT),
         *(Column("abs error", Kind.ERROR), Column("rel error", Kind.ERROR)),
     )
     rows: tuple[tuple[Value, ...], ...] = tuple(
         (
-            *(row.uuid, axes_label(row.axes), row.mismatches, row.trials),
+            *(row.uuid, axes_label(row.axes), _status(row), row.mismatches, row.trials),
             *(row.rate, row.low, row.high),
-            *(detection_probability(row.rate, n) for n in dict.fromkeys((official, asked))),
-            *(trials_needed(row.rate), row.max_abs_error, row.max_rel_error),
+            *(detection_probability(row.rate, n) for n in budgets),
+            trials_needed(row.rate),
+            worst(row.max_abs_error, *(found.max_abs_error for found in row.listed)),
+            worst(row.max_rel_error, *(found.max_rel_error for found in row.listed)),
         )
         for row in record.workloads
     )
     caption = (
-        f"{record.room} on {record.device}, seed {record.seed}. Errors: the worst of trials that "
-        "passed."
+        f"{record.room} on {record.device}, seed {record.seed}. Errors: the worst of all "
+        f"trials, of wrong ones the first {MAX_LISTED}."
     )
     return Table(f"replay-{record.room}", caption, columns, rows)
+
+
+def _status(row: ReplayRow) -> str:
+    """Of the first wrong trial; PASSED where there is none among all that were asked for."""
+    if row.listed:
+        return row.listed[0].status
+    return "PASSED" if row.stopped is None else "incomplete"
 
 
 def _margins_table(record: ReplayRecord) -> Table:
@@ -199,13 +209,13 @@ def _draw_detection(axes: Axes, record: ReplayRecord, worst: ReplayRow) -> None:
     curves = [(f"{worst.uuid[:8]}, upper bound", worst.high), ("all, upper bound", overall)]
     if worst.mismatches:
         curves.insert(0, (f"{worst.uuid[:8]}, observed", worst.rate))
-    most = 10 ** max(4, len(str(record.trials)))
+    most = 10 ** max(4, len(str(record.asked[-1])))
     steps = range(20 * (len(str(most)) - 1) + 1)
     counts = sorted({round(10 ** (step / 20)) for step in steps})
     for index, (label, rate) in enumerate(curves):
         found = [100 * detection_probability(rate, count) for count in counts]
         axes.plot(counts, found, color=COLOURS[index], linewidth=1.4, label=label)
-    for trials in dict.fromkeys((record.official_trials, record.trials)):
+    for trials in dict.fromkeys((record.official_trials, *record.asked)):
         axes.axvline(trials, color=INK, linewidth=1.0, linestyle=":")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -148,7 +148,8 @@ class LiveEvaluator:
         plan = plan_room(
             self._workspace, self._room, candidate, rows, asked, self._root, self.facts
         )
-        request = ReplayRequest(self._room, trials=record.trials, seed=record.seed, resume=True)
+        trials = max(row.asked for row in record.workloads if row.uuid in {r.uuid for r in rows})
+        request = ReplayRequest(self._room, trials=trials, seed=record.seed, resume=True)
         found = replay_solution(self._workspace, plan, request, self.facts, self._progress)
         return Replayed(suspicion(found) or "", round(time.monotonic() - began, 3))
 

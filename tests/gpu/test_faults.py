@@ -56,12 +56,13 @@ def good(pool, folder):
 
 
 @pytest.mark.parametrize("fault", GPU_FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_is_a_verdict_and_a_good_kernel_passes_next(fault, pool, tmp_path):
+def test_a_fault_is_a_verdict_and_a_good_kernel_passes_next(fault, pool, tmp_path, record_property):
     good(pool, tmp_path)
     replacements = pool.replacements
     head, body = KERNELS[fault.behaviour]
     timeout_s = HANG_S if fault.status == "TIMEOUT" else 60
     outcome = pool.run(job(tmp_path, body, head, timeout_s))
+    record_property("verdict", outcome.status.value)
     assert outcome.status.value == fault.status, (outcome.detail, outcome.log)
     assert fault.words in (outcome.detail + outcome.log).lower()
     assert outcome.stages_s["total"] < timeout_s + GRACE_S

@@ -1,6 +1,6 @@
 """The faults that are tried, what comes of each and which test holds it.
 
-Tests are parametrised over these entries, and docs/faults.md shows them.
+Tests are parametrised over these entries, and docs/trust.md shows them with what came of each.
 """
 
 from __future__ import annotations
@@ -224,13 +224,3 @@ GPU_FAULTS = (
 )  # fmt: skip
 
 ALL_FAULTS = (*WORKER_FAULTS, *SOLUTION_FAULTS, *MACHINE_FAULTS, *GPU_FAULTS)
-
-
-def render_table() -> str:
-    """The table of docs/faults.md."""
-    rows = ["| fault | what happens | what comes of it | held by |", "| --- | --- | --- | --- |"]
-    rows += [
-        f"| {fault.name} | {fault.what} | {fault.comes} | `{fault.held_by}` |"
-        for fault in ALL_FAULTS
-    ]
-    return "\n".join(rows)

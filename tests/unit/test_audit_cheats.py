@@ -65,35 +65,39 @@ def text_of(trick, tmp_path):
 
 
 @pytest.mark.parametrize("trick", HERE)
-def test_its_probe_catches_a_trick(find, tmp_path, trick):
+def test_its_probe_catches_a_trick(find, tmp_path, trick, record_property):
     cheat = CHEATS[trick]
     verdict, detail = find(cheat.probe, text_of(trick, tmp_path), cheat.is_dps)
+    record_property("verdict", verdict)
     assert verdict == "FAILED", detail
     assert detail
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trick", APART)
-def test_its_probe_catches_a_trick_that_changes_its_process(tmp_path, trick):
+def test_its_probe_catches_a_trick_that_changes_its_process(tmp_path, trick, record_property):
     job = make_job(tmp_path, cheat_table.source(trick))
     verdict, detail = find_apart(job, CHEATS[trick].probe)
+    record_property("verdict", verdict)
     assert verdict == "FAILED", detail
     assert detail
 
 
 @pytest.mark.parametrize("trick", HERE)
-def test_the_judge_alone_says_what_the_table_says(tmp_path, trick):
+def test_the_judge_alone_says_what_the_table_says(tmp_path, trick, record_property):
     cheat = CHEATS[trick]
     job = make_job(tmp_path / "set", text_of(trick, tmp_path), is_dps=cheat.is_dps)
     outcome = judge(job, lambda stage: None)
+    record_property("verdict", outcome.status.value)
     assert outcome.status.value == cheat.judged, outcome.detail
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trick", APART)
-def test_the_judge_alone_says_so_of_one_that_changes_its_process(tmp_path, trick):
+def test_the_judge_alone_says_so_of_one_that_changes_its_process(tmp_path, trick, record_property):
     with Pool("cpu", ROOT) as pool:
         outcome = pool.run(make_job(tmp_path, cheat_table.source(trick)))
+    record_property("verdict", outcome.status.value)
     assert outcome.status.value == CHEATS[trick].judged, outcome.detail
 
 
@@ -124,11 +128,6 @@ def test_every_trick_has_a_file_and_every_file_a_trick():
 def test_a_trick_runs_on_a_gpu_where_its_probe_does():
     for trick, cheat in CHEATS.items():
         assert cheat.needs_gpu == BY_NAME[cheat.probe].needs_gpu, trick
-
-
-def test_the_table_of_the_document_is_this_one():
-    text = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
-    assert cheat_table.render() in text
 
 
 def test_the_document_states_each_probes_claim():

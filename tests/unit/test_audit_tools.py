@@ -27,6 +27,10 @@ from harness.audit.sanitizers import (
     sanitizer_environment,
 )
 from harness.audit.timers import Reading, run_timers
+from harness.cli import main
+from harness.cli import timers as command
+from harness.config import load_workspace
+from harness.dataset import read_workloads
 from harness.devices import DeviceFacts
 from harness.errors import (
     EnvironmentUnfit,
@@ -337,6 +341,20 @@ def test_an_absent_ncu_leaves_two_timers(tools, monkeypatch):
     code, text = measure(tools, "")
     assert code == ExitCode.TOOL_MISSING
     assert "graph 11.00 us, NCU absent" in text and "Nsight Compute" in text
+
+
+def test_one_workload_of_each_regime_is_timed_unless_others_are_named(monkeypatch):
+    asked = []
+    monkeypatch.setattr(command, "run_timers", lambda *given: asked.append(given[1:3]) or 0)
+    assert [main(["timers", room]) for room in ("gdn_decode", "moe")] == [0, 0]
+    assert main(["timers", "moe", "--workloads", "e05c6c03,smoke"]) == 0
+    decode, moe, named = (workloads for _, workloads in asked)
+    assert (len(decode), len(set(decode)), len(moe)) == (7, 7, 8)
+    workspace = load_workspace()
+    sizes = {row.uuid: row.axes for row in read_workloads(workspace.root, workspace.room("moe"))}
+    regimes = [max(1, sizes[uuid]["seq_len"] - 1).bit_length() for uuid in moe]
+    assert regimes == sorted(set(regimes)), "each in another power of two"
+    assert named == ("e05c6c03", "smoke")
 
 
 # CUPTI's records

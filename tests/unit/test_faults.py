@@ -14,14 +14,13 @@ from harness.evaluate import process
 from harness.evaluate.secrecy import without_secrets
 from harness.records import RETRIED_STATUSES
 from tests.unit import fault_room as room
-from tests.unit.fault_registry import ALL_FAULTS, WORKER_FAULTS, render_table
+from tests.unit.fault_registry import ALL_FAULTS, WORKER_FAULTS
 
 TESTS = Path(__file__).resolve().parents[1]
-PAGE = TESTS.parent / "docs" / "faults.md"
 
 
 @pytest.mark.parametrize("fault", WORKER_FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_costs_its_own_workload_alone(fault, tmp_path):
+def test_a_fault_costs_its_own_workload_alone(fault, tmp_path, record_property):
     bad = f"{fault.behaviour}-1"
     uuids = ["good-0", bad, "good-2", "good-3"]
     workspace = room.fault_checkout(tmp_path / "checkout", uuids)
@@ -32,6 +31,7 @@ def test_a_fault_costs_its_own_workload_alone(fault, tmp_path):
     assert {uuid: entry.status for uuid, entry in first.items()} == {
         uuid: fault.status if uuid == bad else "PASSED" for uuid in uuids
     }
+    record_property("verdict", first[bad].status)
     assert fault.words in first[bad].detail
     took_s = first[bad].measurement["stages_s"]["total"]
     assert took_s < room.TIMEOUT_S + room.GRACE_S
@@ -127,12 +127,7 @@ def _job():
     return Job("room", "{}", "{}", ".", {"uuid": "good-0"}, "cpu", settings)
 
 
-# The page
-
-
-def test_the_page_shows_the_registry():
-    block = PAGE.read_text().split("<!-- faults -->\n")[1]
-    assert block.strip() == render_table(), "paste what render_table() gives"
+# The registry
 
 
 def test_every_fault_is_named_once_and_held_by_a_test_that_exists():

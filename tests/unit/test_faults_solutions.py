@@ -46,7 +46,7 @@ def good(pool, folder):
 
 
 @pytest.mark.parametrize("fault", SOLUTION_FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_is_its_own_verdict_and_the_next_is_well(fault, pool, tmp_path):
+def test_a_fault_is_its_own_verdict_and_the_next_is_well(fault, pool, tmp_path, record_property):
     before = good(pool, tmp_path)
     timeout_s = HANG_S if fault.status == "TIMEOUT" else 60
     job = make_job(
@@ -58,6 +58,7 @@ def test_a_fault_is_its_own_verdict_and_the_next_is_well(fault, pool, tmp_path):
         timeout_s=timeout_s,
     )
     outcome = pool.run(job)
+    record_property("verdict", outcome.status.value)
     assert outcome.status.value == fault.status, (outcome.detail, outcome.log)
     assert fault.words in outcome.detail + outcome.log
     assert outcome.stages_s["total"] < timeout_s + GRACE_S

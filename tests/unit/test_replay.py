@@ -381,7 +381,10 @@ def test_the_time_limit_stops_between_batches_and_resume_goes_on(room, monkeypat
     assert len(pool.asked) == 3 and "trials are missing: the time limit passed" in text
     record = room.record()
     assert [row.trials for row in record.workloads] == [200, 100, 0]
-    assert not record.is_complete and "fewer than 200 trials" in suspicion.suspicion(record)
+    assert (
+        not record.is_complete
+        and "2 of 3 workloads had fewer trials than were asked" in suspicion.suspicion(record)
+    )
     assert "100/200 trials, 0 wrong, 10 trials/s" in text
     assert room.replay(sound, trials=200, resume=True)[0] is ExitCode.OK
 
@@ -451,6 +454,27 @@ def test_a_record_lists_the_first_mismatches_only():
     assert record.workloads[0].mismatches == 150
     assert len(record.workloads[0].listed) == MAX_LISTED
     assert ReplayRecord.from_json(record.to_json()) == record
+
+
+def test_a_record_keeps_other_workloads_of_the_same_content(room):
+    """Ten thousand trials of a few workloads stand beside a thousand of others."""
+    first, second, third = room.uuids
+    room.replay(sound, workloads=(third,), trials=200, record=True)
+    _, _, text = room.replay(wrong_in_one_of_twenty, workloads=(first,), trials=300, record=True)
+    assert "beside 1 workloads from before" in text
+    record = room.record()
+    assert [(row.uuid, row.asked) for row in record.workloads] == [(first, 300), (third, 200)]
+    assert record.asked == (200, 300) and record.is_complete and record.mismatches > 0
+    room.replay(sound, workloads=(first, second), trials=50, record=True)
+    record = room.record()
+    assert [row.asked for row in record.workloads] == [50, 50, 200] and record.mismatches == 0
+    room.content = "b"
+    room.replay(sound, workloads=(second,), trials=50, record=True)
+    assert [row.uuid for row in room.record().workloads] == [second], "of another content: nothing"
+    path = room.root / "results" / "replay" / f"{ROOM}.json"
+    path.write_text("{}")
+    assert room.replay(sound, workloads=(first,), trials=50, record=True)[0] is ExitCode.OK
+    assert room.record().asked == (50,), "a damaged one does not cost what is new"
 
 
 def damaged(change):

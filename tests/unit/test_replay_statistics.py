@@ -194,7 +194,7 @@ def test_a_million_trials_are_summed_up_in_seconds():
     part = Boundary(tuple(0.001 * n for n in range(100)), 1e-6, 1, 1e-7)
     batches = [BatchResult(100, boundary=part)] * 10_000
     begin = time.monotonic()
-    row = summarise_row("u", {}, (), batches, None)
+    row = summarise_row("u", {}, (), 10**6, batches, None)
     assert time.monotonic() - begin < 15.0
     assert (row.trials, row.margins.trials, row.margins.exchanged) == (10**6, 10**6, 10_000)
     assert (row.margins.epsilon, row.margins.quantiles[0]) == (1e-6, 0.0)

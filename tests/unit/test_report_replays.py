@@ -51,6 +51,14 @@ def test_a_row_says_what_three_trials_and_the_replay_would_find():
     assert (row["from"], row["to"]) == clopper_pearson(3, 200)
     unseen = dict(zip([column.name for column in found.columns], found.rows[0], strict=True))
     assert unseen["trials for 95%"] is None and unseen["shown by 3"] == 0.0
+    assert (row["status"], unseen["status"]) == ("INCORRECT_NUMERICAL", "PASSED")
+    assert (row["abs error"], row["rel error"]) == (6.0, 0.16), "of a wrong trial"
+    assert (unseen["abs error"], unseen["rel error"]) == (0.25, 0.008)
+
+
+def test_a_workload_that_lacks_trials_is_no_pass():
+    record = replay_record(stopped={"03fc111f-one": (100, "the time limit passed")})
+    assert table(record, "replay-moe").rows[0][2] == "incomplete"
 
 
 def test_the_summary_multiplies_over_the_set_and_marks_stale_content():
@@ -72,7 +80,11 @@ def test_what_a_reader_must_know_is_said():
     record = replay_record(drawn=(), stopped={"03fc111f-one": (100, "the time limit passed")})
     section = next(block for block in chapter(record).blocks if isinstance(block, Section))
     notes = next(block for block in section.blocks if isinstance(block, Bullets)).items
-    assert "fewer than 200 trials" in notes[0] and "the time limit passed" in notes[0]
+    assert (
+        "fewer trials than were asked for" in notes[0]
+        and "100 of 200" in notes[0]
+        and "the time limit passed" in notes[0]
+    )
     assert notes[1].startswith("1 workloads draw no input")
 
 

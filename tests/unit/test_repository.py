@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -335,6 +336,45 @@ def test_packages_to_install_are_all_listed():
     )
     folders = {label(path.parent).replace("/", ".") for path in under("harness")}
     assert set(ast.literal_eval(listed[1])) == folders
+
+
+def replaced_names():
+    """What tests put stand-ins for by its dotted name, those of tests/gpu among them."""
+    pattern = re.compile(r'(?:setattr|patch)\(\s*"(harness\.[\w.]+)"')
+    return {
+        (name, label(path))
+        for path in under("tests")
+        for name in pattern.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+def test_what_tests_replace_exists():
+    """A GPU test that replaces what was moved fails first on a machine that is paid for."""
+    lost = []
+    for name, path in sorted(replaced_names()):
+        if "create=True" not in (ROOT / path).read_text() and not exists(name):
+            lost.append(f"{path}: {name}")
+    assert len({path for _, path in replaced_names() if "gpu/" in path}) > 2
+    assert lost == []
+
+
+def exists(dotted):
+    """Whether a module, or an attribute of one, has this name."""
+    found = importlib.import_module("harness")
+    for part in dotted.split(".")[1:]:
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(f"{found.__name__}.{part}")
+            except (AttributeError, ModuleNotFoundError):
+                return False
+        found = getattr(found, part)
+    return True
+
+
+def test_the_look_for_names_tells_them_apart():
+    assert exists("harness.evaluate.alone.require_idle")
+    assert not exists("harness.audit.engine.require_idle")
+    assert not exists("harness.no_such_module.name")
 
 
 def test_ci_calls_what_people_call():

@@ -251,7 +251,7 @@ def test_a_flagged_room_replays_the_candidate_where_it_is_suspicious(room, monke
     write_suspicious(room, {first: (), second: (7,)})
     with evaluator(room) as live:
         room.wrong = (7, 9)
-        assert "2 of 150 trials" in live.replay(four).objection
+        assert "in 2 of 150: first trial" in live.replay(four).objection
         room.wrong = ()
         assert live.replay(four).objection == "", "the candidate is the cure"
     assert asked == [(four.sha256, [second], 150)] * 2
