@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from harness.evaluate import judge, worker
+from harness.evaluate import judge, start
 from harness.evaluate.protocol import Job, Outcome, Stage, Status
 
 PASSED, FAILED, NOT_RUN = "PASSED", "FAILED", "NOT_RUN"
@@ -27,7 +27,7 @@ def main(function: str, secret_seed: str, read_fd: str, write_fd: str, device: s
         return answer(function, int(secret_seed), job, report), None
 
     judge.judge_and_keep = probe_and_keep  # in this process only
-    worker.main(read_fd, write_fd, device)
+    start.main(read_fd, write_fd, device)
 
 
 def answer(function: str, secret_seed: int, job: Job, report: Report) -> Outcome:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 
-from harness.evaluate import judge, worker
+from harness.evaluate import judge, start
 from harness.evaluate.protocol import Job, Outcome, Stage, Status
 
 
@@ -21,7 +21,7 @@ def main(call_file: str, read_fd: str, write_fd: str, device: str) -> None:
         return answer(call_file, job, report), None
 
     judge.judge_and_keep = profile_and_keep  # in this process only
-    worker.main(read_fd, write_fd, device)
+    start.main(read_fd, write_fd, device)
 
 
 def answer(call_file: str, job: Job, report: Callable[[Stage], None]) -> Outcome:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from harness.evaluate import judge, worker
+from harness.evaluate import judge, start
 from harness.replay.trials import Replayer
 
 
 def main(read_fd: str, write_fd: str, device: str) -> None:
     judge.judge_and_keep = Replayer().judge_and_keep  # in this process only
-    worker.main(read_fd, write_fd, device)
+    start.main(read_fd, write_fd, device)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ GENERATED = {"blob", "traces", "dataset", "__pycache__", "failures"}
 
 # Lower may import higher, never the reverse.
 MODULE_ORDER = (
-    *("errors", "files", "config", "packing", "records", "devices", "roofline", "dataset"),
-    *("timing", "evaluators", "evaluate", "replay", "ncu", "audit", "compare", "profiling"),
-    *("controller", "search", "report", "cluster", "serving", "container", "submit"),
-    *("doctor", "cli"),
+    *("errors", "files", "config", "packing", "records", "devices", "ranges", "roofline"),
+    *("dataset", "timing", "evaluators", "rules", "evaluate", "replay", "ncu", "audit"),
+    *("compare", "profiling", "controller", "search", "report", "cluster", "serving"),
+    *("container", "submit", "doctor", "cli"),
 )
 HARNESS_LINES, FILE_LINES, SCRIPT_LINES = 400, 600, 60
 FUNCTION_LINES, KERNEL_LINES = 60, 150
