@@ -1,4 +1,4 @@
-"""Writes workloads/dsa_prefill/<definition>.jsonl: sizes, ranges and score patterns, and no tensor.
+"""Writes workloads/dsa_prefill/<definition>.jsonl: sizes, ranges and score patterns, no tensor.
 
     python scripts/make_prefill_workloads.py [--check]    --check writes nothing, 1 on drift
 
@@ -10,13 +10,13 @@ import sys
 import uuid
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
-from harness.config import load_workspace
-from harness.files import write_atomically
-from harness.rules import DSA_PREFILL
+from harness.files import write_atomically  # noqa: E402
+from harness.roofline import DSA_PREFILL  # noqa: E402
 
-ROOM = "dsa_indexer_prefill"
+PATH = ROOT / "workloads" / "dsa_prefill" / f"{DSA_PREFILL}.jsonl"
 INPUTS = ("q_index_fp8", "k_index_fp8", "k_scale", "weights", "row_starts", "row_ends")
 KIB = 1024
 QUERIES = (8, 64, 512, 4096, 8192)
@@ -35,27 +35,22 @@ HOSTILE = (
 HOSTILE_SIZES = ((64, 128 * KIB), (4096, 64 * KIB))
 
 
-def all_axes() -> list[dict[str, int]]:
-    """Of every workload, in order."""
+def render() -> str:
+    """The file's text: one workload a line in the official form."""
     plain = [(queries, keys, {}) for queries in QUERIES for keys in KEYS]
-    plain += [(queries, keys, {"ragged_ranges": 1}) for queries, keys in RAGGED]
+    plain += [(*sizes, {"ragged_ranges": 1}) for sizes in RAGGED]
     plain += [(*sizes, pattern) for pattern in HOSTILE for sizes in HOSTILE_SIZES]
-    return [{"num_queries": queries, "num_keys": keys, **more} for queries, keys, more in plain]
-
-
-def line(axes: dict[str, int]) -> str:
-    """One workload in the official form."""
-    name = f"{DSA_PREFILL} {json.dumps(axes)}"
-    inputs = {key: {"type": "random"} for key in INPUTS}
-    identity = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
-    workload = {"axes": axes, "inputs": inputs, "uuid": identity}
-    return json.dumps({"definition": DSA_PREFILL, "workload": workload}) + "\n"
+    text = ""
+    for queries, keys, more in plain:
+        axes = {"num_queries": queries, "num_keys": keys, **more}
+        name = uuid.uuid5(uuid.NAMESPACE_URL, f"{DSA_PREFILL} {json.dumps(axes)}")
+        inputs = {key: {"type": "random"} for key in INPUTS}
+        workload = {"axes": axes, "inputs": inputs, "uuid": str(name)}
+        text += json.dumps({"definition": DSA_PREFILL, "workload": workload}) + "\n"
+    return text
 
 
 if __name__ == "__main__":
-    root = load_workspace().root
-    path = root / "workloads" / "dsa_prefill" / f"{DSA_PREFILL}.jsonl"
-    text = "".join(line(axes) for axes in all_axes())
     if sys.argv[1:] == ["--check"]:
-        sys.exit(path.read_text(encoding="utf-8") != text)
-    write_atomically(path, text)
+        sys.exit(PATH.read_text(encoding="utf-8") != render())
+    write_atomically(PATH, render())

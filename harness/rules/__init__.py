@@ -10,7 +10,10 @@ measured of the contest's rooms as it is. Nothing here imports torch before `reg
 
 from __future__ import annotations
 
-DSA_PREFILL = "dsa_prefill_topk_indexer_fp8_h64_d128_topk2048"
+from harness.roofline import DSA_PREFILL
+
+__all__ = ["DSA_PREFILL", "SOURCES", "register", "rule_sources"]
+
 # Definition -> the files, beside the judge's own, that say what a right answer to it is.
 SOURCES = {
     DSA_PREFILL: (

@@ -279,12 +279,13 @@ def select_kernel(
 
 # Scratch of a block of queries: scores and candidates. Below it blocks are too small to fill the
 # device, above it 4096 x 131072 would need more than the 256 MiB that a call may take.
-SCRATCH_BYTES = 160 << 20
+SCRATCH_MIB = 160
 BLOCK_STEP = 64  # queries: a block is a multiple, where it holds as many
 # Two scoring CTAs an SM, so that one multiplies while the other sums: 128 registers at most.
 SCORE_LAUNCH = {"BLOCK_KEYS": 256, "STAGES": 3, "num_warps": 8, "maxnreg": 128}
 SELECT_LAUNCH = {"num_warps": 16}
-MOST_GROUP, LEAST_GROUP = 64, 8  # queries of a scoring CTA
+MOST_GROUP = 64  # queries of a scoring CTA
+LEAST_GROUP = 8
 LEAST_PROGRAMS = 528  # scoring CTAs of a block, four for each SM of an H200
 # The interpreter's cost is per operation, not per element.
 INTERPRETER_LAUNCH = {"BLOCK_KEYS": 4096, "STAGES": 1, "num_warps": 8}
@@ -294,7 +295,7 @@ def choose(num_queries, num_keys, *, interpreted=False):
     """Launches of the portable route: queries of a block, of a scoring CTA, and tile sizes."""
     fits = num_keys <= TILE
     row_bytes = 4 * num_keys + (0 if fits else 8 * TILE)
-    most = max(1, SCRATCH_BYTES // max(row_bytes, 1))
+    most = max(1, (SCRATCH_MIB << 20) // max(row_bytes, 1))
     if most > BLOCK_STEP:
         most -= most % BLOCK_STEP
     blocks = -(-num_queries // most)
