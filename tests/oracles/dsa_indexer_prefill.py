@@ -74,6 +74,28 @@ def check(topk_indices, inputs, scores, bounds=None, rows=None):
             assert worst >= best_left_out, f"row {row}: chose {worst}, left out {best_left_out}"
 
 
+def check_block(topk_indices, scores, starts, ends):
+    """As check, without errors, for many rows at once: scores [rows, num_keys] by key; starts and
+    ends [rows], cut. A score outside a range may be anything."""
+    num_keys, chosen = scores.shape[1], topk_indices.long()
+    starts, ends = starts.long().unsqueeze(1), ends.long().unsqueeze(1)
+    count = (ends - starts).clamp(0, TOPK)
+    is_id = torch.arange(TOPK, device=chosen.device) < count
+    assert (chosen[~is_id] == -1).all(), "not -1 behind the keys"
+    inside = (chosen >= starts) & (chosen < ends)
+    assert (inside | ~is_id).all(), "an id outside its range"
+    taken = torch.zeros(len(scores), num_keys + 1, dtype=torch.bool, device=chosen.device)
+    taken = taken.scatter_(1, torch.where(is_id, chosen, num_keys), True)[:, :num_keys]
+    assert (taken.sum(dim=1, keepdim=True) == count).all(), "an id occurs twice"
+    key = torch.arange(num_keys, device=chosen.device)
+    left_out = (key >= starts) & (key < ends) & ~taken
+    rank = torch.where(scores.isnan(), torch.inf, scores)
+    worst = torch.where(taken, rank, torch.inf).amin(dim=1)
+    best_left_out = torch.where(left_out, rank, -torch.inf).amax(dim=1)
+    wrong = (worst < best_left_out).nonzero().flatten()
+    assert not len(wrong), f"row {wrong[0]} of the block: a better key was left out"
+
+
 def random_inputs(ranges, num_keys, seed, device="cpu"):
     """Inputs by name, in the definition's order: normal queries, keys and weights, and a key's
     scale is its largest magnitude / 448. ranges: (start, end) of each query."""

@@ -13,6 +13,7 @@ from tests.oracles.dsa_indexer_prefill import (
     NAN_CODE,
     TOPK,
     check,
+    check_block,
     empty_output,
     error_bounds,
     inputs_with_scores,
@@ -70,6 +71,9 @@ def test_the_proof_of_an_output_refuses_wrong_ones(place, replacement, words):
     scores = torch.arange(50.0, 2150.0)
     right = (scores.flip(0)[:TOPK].int())[None].clone()
     check(right, inputs, iter([scores]))
+    by_key = torch.full((1, 2200), torch.nan)
+    by_key[0, 50:2150] = scores
+    check_block(right, by_key, inputs["row_starts"], inputs["row_ends"])
     right[0, place] = {
         "the best left out": 2150 - TOPK - 1,
         "the first again": int(right[0, 0]),
@@ -77,6 +81,8 @@ def test_the_proof_of_an_output_refuses_wrong_ones(place, replacement, words):
     }.get(replacement, replacement)
     with raises_naming(AssertionError, words):
         check(right, inputs, iter([scores]))
+    with raises_naming(AssertionError, words):
+        check_block(right, by_key, inputs["row_starts"], inputs["row_ends"])
 
 
 # Ranges

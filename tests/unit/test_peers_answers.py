@@ -14,14 +14,7 @@ import pytest
 import torch
 
 from tests.gpu.references import reference
-from tests.oracles import (
-    dsa_attention,
-    dsa_indexer,
-    dsa_indexer_prefill,
-    gdn_decode,
-    gdn_prefill,
-    moe,
-)
+from tests.oracles import dsa_attention, dsa_indexer, gdn_decode, gdn_prefill, moe
 from tests.packed_peers import load_peer
 
 BLOCK, TOP_K = 128, 8
@@ -259,38 +252,6 @@ def test_dsa_indexer_of_flashinfer(peer):
     module = peer("dsa_indexer", "flashinfer", "flashinfer", top_k_page_table_transform=transform)
     module.run(*inputs.values(), output)
     assert_selects(output, inputs)
-
-
-def test_dsa_indexer_prefill_of_deep_gemm(peer, monkeypatch):
-    """DeepGEMM's logits are unwritten behind a range and begin where it does."""
-    ranges = [(0, 2300), (100, 2149), (7, 7), (2000, 2300), (1, 2049)]
-    inputs = dsa_indexer_prefill.random_inputs(ranges, 2300, seed=11)
-
-    def logits(q, keys, weights, starts, ends, is_clean, width):
-        assert (is_clean, width) == (False, 2300)
-        given = dict(zip(inputs, (q, *keys, weights, starts, ends), strict=True))
-        result = torch.full((len(q), width + 20), float("nan"))
-        for row, scores in enumerate(dsa_indexer_prefill.oracle(given)):
-            result[row, : len(scores)] = scores.float()
-        return result[:, :width]
-
-    def transform(scores, offsets, lengths, k):
-        assert scores.is_contiguous()
-        result = torch.full((len(lengths), k), -1, dtype=torch.int32)
-        for row, (offset, length) in enumerate(zip(offsets, lengths.tolist(), strict=True)):
-            chosen = scores[row, :length].topk(min(k, length)).indices
-            result[row, : len(chosen)] = chosen + offset
-        return result
-
-    flashinfer = ModuleType("flashinfer")
-    flashinfer.top_k_ragged_transform = transform
-    monkeypatch.setitem(sys.modules, "flashinfer", flashinfer)
-    module = peer("dsa_indexer_prefill", "deep_gemm", "deep_gemm", fp8_mqa_logits=logits)
-    output = dsa_indexer_prefill.empty_output(len(ranges))
-    module.run(*inputs.values(), output)
-    bounds = dsa_indexer_prefill.error_bounds(inputs)
-    scores = dsa_indexer_prefill.oracle(inputs)
-    dsa_indexer_prefill.check(output, inputs, scores, bounds)
 
 
 # Attention

@@ -14,6 +14,7 @@ from harness.config import load_workspace
 from harness.dataset import content_sha256, read_workloads
 from harness.errors import UsageError
 from harness.evaluate.plan import JUDGE_SOURCES, judge_sources
+from harness.evaluate.start import describe_values
 from harness.ranges import SCORES, row_ranges, score_pattern
 from harness.roofline import DSA_PREFILL, count_work
 from harness.rules.prefill_inputs import draw_inputs
@@ -194,6 +195,13 @@ def test_an_axis_is_part_of_what_is_judged_on(tmp_path):
     last["workload"]["axes"]["candidate_stride"] = 64
     path.write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
     assert content_sha256(tmp_path, room) != before
+
+
+def test_wrong_ids_are_described_by_the_rule_alone():
+    """They are compared by their scores: which places differ says nothing."""
+    ids, floats = torch.tensor([1, 2]), torch.tensor([1.0, 2.0])
+    assert describe_values("topk_indices", ids, ids.flip(0), 0.5, 0.01, 1.0) is None
+    assert "2 of 2 elements wrong" in describe_values("y", floats, floats.flip(0), 0.5, 0.01, 1.0)
 
 
 def test_order_and_ties_are_free():
