@@ -243,6 +243,15 @@ def test_thousands_of_ties_at_the_threshold():
     assert_right(select(inputs), inputs, is_exact=True)
 
 
+@pytest.mark.parametrize("num_keys", [2100, 9000])
+def test_ties_write_no_slot_behind_the_last(num_keys):
+    inputs = inputs_with_scores(np.ones(num_keys), [(0, num_keys)], device())
+    rows = torch.full((2, TOPK), 77, dtype=torch.int32, device=device())
+    build(ROOM)(*inputs.values(), rows[:1])
+    assert (rows[1] == 77).all()
+    assert rows[0].unique().numel() == TOPK
+
+
 def test_signs_and_zeros_of_scales_and_weights():
     inputs = random_inputs([(0, 2300), (0, 2300)], 2300, seed=14, device=device())
     inputs["weights"][0] = -inputs["weights"][0].abs()
