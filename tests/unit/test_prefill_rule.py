@@ -132,7 +132,7 @@ def distinct(scores):
         ({"candidate_run": 3000}, lambda s, best: best.max() - best.min() < 3000),
         ({"candidate_stride": 32}, lambda s, best: (best % 32 < 16).all()),
     ],
-    ids=str,
+    ids=lambda value: "".join(value) if isinstance(value, dict) else "holds",
 )
 def test_hostile_scores_are_what_they_are_called(pattern, holds):
     inputs = draw(**pattern)
