@@ -11,10 +11,14 @@ from flashinfer_bench.data import Definition
 
 from harness import rules
 from harness.config import load_workspace
-from harness.dataset import content_sha256, read_workloads
+from harness.dataset import WorkloadRow, content_sha256, read_workloads
+from harness.devices import DeviceFacts
 from harness.errors import UsageError
-from harness.evaluate.plan import JUDGE_SOURCES, judge_sources
+from harness.evaluate.plan import JUDGE_SOURCES, Request, judge_sources, plan_room
+from harness.evaluate.pool import Pool
+from harness.evaluate.protocol import Status
 from harness.evaluate.start import describe_values
+from harness.packing import Packed
 from harness.ranges import SCORES, row_ranges, score_pattern
 from harness.roofline import DSA_PREFILL, count_work
 from harness.rules.prefill_inputs import draw_inputs
@@ -162,6 +166,44 @@ def test_the_workload_file_is_what_the_script_writes():
 
 
 # The rule
+
+
+def judge(body, root=WORKSPACE.root):
+    """The outcome of a solution in a worker as every sweep starts it: what `body` makes of the
+    reference's answer `ids` to two causal queries over 2100 keys."""
+    text = definition().reference + (
+        "\n\ndef changed(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends):\n"
+        "    (ids,) = run(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends)\n"
+        f"    return {body}\n"
+    )
+    solution = {
+        "name": "changed",
+        "definition": DSA_PREFILL,
+        "author": "someone",
+        "spec": {
+            "language": "python",
+            "target_hardware": ["cuda"],
+            "entry_point": "main.py::changed",
+            "destination_passing_style": False,
+        },
+        "sources": [{"path": "main.py", "content": text}],
+    }
+    axes = {"num_queries": 2, "num_keys": 2100}
+    row = WorkloadRow("0" * 32, axes, {name: {"type": "random"} for name in NAMES}, ())
+    packed = Packed("changed", "c" * 64, json.dumps(solution), root / "changed.json")
+    cpu = DeviceFacts("cpu", "cpu", None)
+    plan = plan_room(WORKSPACE, ROOM, packed, (row,), Request(), root, cpu)
+    with Pool("cpu", root) as pool:
+        return pool.run(plan.job(row, "cpu", Request()))
+
+
+def test_a_worker_judges_by_the_rule():
+    outcome = judge("ids.flip(1)")
+    assert outcome.status is Status.PASSED, outcome.detail
+    outcome = judge("ids.clamp(max=2090)")
+    assert outcome.status is Status.INCORRECT_NUMERICAL
+    assert "duplicate id 2090 in row" in outcome.detail
+    assert "elements wrong" not in outcome.detail, "ids were compared by their places"
 
 
 def test_the_rule_belongs_to_this_definition_alone():
