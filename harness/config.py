@@ -45,15 +45,23 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Room:
-    """One folder of solutions/ and the official definition that it answers."""
+    """One folder of solutions/ and the definition that it answers.
+
+    track: the contest's, that counts the room. None: the room is not in the contest, which this
+    alone says; it is judged like the others where it is named.
+    """
 
     name: str
     definition: str
     op_type: str
-    track: str
+    track: str | None
     evaluation: Evaluation
     smoke: tuple[str, ...]
     smoke_cpu: tuple[str, ...]
+
+    @property
+    def in_contest(self) -> bool:
+        return self.track is not None
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,11 @@ class Workspace:
     dataset_revision: str
     rooms: Mapping[str, Room]
     peers: Mapping[str, Peer] = field(default_factory=dict)
+
+    @property
+    def contest_rooms(self) -> dict[str, Room]:
+        """The rooms of the contest: what commands mean where no room is named."""
+        return {name: room for name, room in self.rooms.items() if room.in_contest}
 
     def room(self, name: str) -> Room:
         """The room called ``name``. Raises ConfigError that lists the rooms."""
@@ -199,7 +212,7 @@ def _read_room(name: str, table: _Table) -> Room:
         name=name,
         definition=table.take("definition", str),
         op_type=table.take("op_type", str),
-        track=table.take("track", str),
+        track=table.take("track", str, None),
         evaluation=_read_evaluation(table.table("evaluation")),
         smoke=table.take_strings("smoke"),
         smoke_cpu=table.take_strings("smoke_cpu"),

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import DatasetError, UsageError
+from harness.ranges import row_ranges
 
 FP32_BYTES, INT32_BYTES, INT64_BYTES, BF16_BYTES = 4, 4, 8, 2
 COPY_SHARE = 1 / 3  # from this share of written bytes on, the copy bandwidth binds
@@ -28,6 +29,7 @@ DSA_INDEXER = "dsa_topk_indexer_fp8_h64_d128_topk2048_ps64"
 DSA_ATTENTION = "dsa_sparse_attention_h16_ckv512_kpe64_topk2048_ps64"
 GDN_DECODE = "gdn_decode_qk4_v8_d128_k_last"
 GDN_PREFILL = "gdn_prefill_qk4_v8_d128_k_last"
+DSA_PREFILL = "dsa_prefill_topk_indexer_fp8_h64_d128_topk2048"
 
 LAUNCH, READ, COPY = "launch", "memory (read)", "memory (copy)"  # what may bind, beside operands
 
@@ -39,7 +41,7 @@ NUM_EXPERTS, NUM_LOCAL_EXPERTS, NUM_GROUPS, KEPT_GROUPS, EXPERTS_PER_TOKEN = 256
 SCALE_BLOCK = 128
 
 QO_HEADS, CKV_DIM, KPE_DIM = 16, 512, 64  # dsa_attention
-INDEX_HEADS, INDEX_DIM, PAGE_SIZE, TOPK = 64, 128, 64, 2048  # dsa_indexer, TOPK of both
+INDEX_HEADS, INDEX_DIM, PAGE_SIZE, TOPK = 64, 128, 64, 2048  # dsa_indexer, TOPK of all three
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,29 @@ def indexer_work(seq_lens: Sequence[int]) -> Work:
     )
 
 
+def prefill_indexer_work(starts: NDArray[np.int32], ends: NDArray[np.int32], keys: int) -> Work:
+    """Exact top-2048 of each range [start, end) of `keys` keys; one of at most 2048 selects all
+    and needs no scores.
+
+    Queries and head weights of longer ranges are read, and each key that any of these holds, once.
+    """
+    lengths = np.maximum(ends - starts, 0).astype(np.int64)
+    is_long = lengths > TOPK
+    steps = np.zeros(keys + 1, np.int64)  # of how many long ranges hold a key
+    np.add.at(steps, starts[is_long], 1)
+    np.add.at(steps, ends[is_long], -1)
+    keys_read = int((np.cumsum(steps) > 0).sum())
+    query_bytes = INDEX_HEADS * (INDEX_DIM + FP32_BYTES)
+    return Work(
+        bytes_read=keys_read * (INDEX_DIM + FP32_BYTES)
+        + int(is_long.sum()) * query_bytes
+        + 2 * len(lengths) * INT32_BYTES,
+        bytes_written=len(lengths) * TOPK * INT32_BYTES,
+        flops=int(lengths[is_long].sum()) * INDEX_HEADS * INDEX_DIM * 2,
+        operands="fp8",
+    )
+
+
 _WORK: dict[str, Callable[[Mapping[str, int], Mapping[str, Any]], Work]] = {
     MOE: lambda axes, data: moe_work(
         axes["seq_len"], data["experts_hit"], data["local_assignments"], data.get("tokens_hit")
@@ -173,6 +198,7 @@ _WORK: dict[str, Callable[[Mapping[str, int], Mapping[str, Any]], Work]] = {
     DSA_ATTENTION: lambda _, data: attention_work(data["valid_counts"], data.get("distinct_rows")),
     GDN_DECODE: lambda axes, _: gdn_work(axes["batch_size"], axes["batch_size"]),
     GDN_PREFILL: lambda axes, _: gdn_prefill_work(axes["total_seq_len"], axes["num_seqs"]),
+    DSA_PREFILL: lambda axes, _: prefill_indexer_work(*row_ranges(axes), axes["num_keys"]),
 }
 
 

@@ -28,7 +28,7 @@ _dataset_option = click.option(
 
 
 def _chosen(workspace: Workspace, names: Sequence[str]) -> dict[str, Room]:
-    return {name: workspace.room(name) for name in names or workspace.rooms}
+    return {name: workspace.room(name) for name in names or workspace.contest_rooms}
 
 
 def _rows(root: Path, rooms: Mapping[str, Room], spec: str) -> dict[str, list[WorkloadRow]]:
@@ -109,7 +109,7 @@ def fetch_command(directory: Path) -> None:
     workspace = load_workspace()
     folder, revision = sets.fetch(workspace, directory)
     click.echo(f"{folder}: {workspace.dataset_repository} at {revision}")
-    verdict = sets.verify(folder, workspace.rooms.values())
+    verdict = sets.verify(folder, workspace.contest_rooms.values())
     _refuse_faults(folder, verdict, "run the command again, and see docs/dataset.md")
     click.echo(f"{verdict.checked} blobs are whole; use them with FIB_DATASET_PATH={folder}")
 

@@ -77,7 +77,7 @@ def evaluate(
     commit: str | None,
     record: bool,
 ) -> int:
-    """Judge ROOMs (default: all) by flashinfer-bench's own builders and evaluators.
+    """Judge ROOMs (default: the contest's) by flashinfer-bench's own builders and evaluators.
 
     On a GPU every workload is also timed with CUPTI; without one the Triton interpreter runs the
     kernels and only correctness is judged.

@@ -1,4 +1,4 @@
-"""flashinfer-bench's own program with the DSA rules: ``python -m harness.cli.official run …``.
+"""flashinfer-bench's own program with our rules: ``python -m harness.cli.official run …``.
 
 Its workers are spawned: each imports this program's main module again, and so registers the same
 rules. That works for a plain module only. Python leaves a package's ``__main__`` out, so that
@@ -7,9 +7,10 @@ under ``python -m harness`` the parent would know the rules and the workers woul
 
 import sys
 
-from harness.evaluators import register
+from harness import evaluators, rules
 
-register()
+evaluators.register()
+rules.register()
 
 if __name__ == "__main__":
     from flashinfer_bench.cli.main import cli

@@ -80,13 +80,14 @@ class RoomCosts:
 @click.option("--device", metavar="SLUG", default=next(iter(CEILINGS)), show_default=True)
 @click.option("--workloads", is_flag=True, help="One table a room, one row a workload.")
 def roofline(rooms: tuple[str, ...], device: str, workloads: bool) -> int:
-    """Print bytes, flops, floor, what binds it and our latest sweep of ROOMs (default: all).
+    """Print bytes, flops, floor, what binds it and our latest sweep of ROOMs (default: the
+    contest's).
 
     Measures nothing and needs no GPU. Published latencies of another chip stand in columns of
     their own and enter no ratio.
     """
     workspace = load_workspace()
-    asked = [workspace.room(name) for name in dict.fromkeys(rooms or workspace.rooms)]
+    asked = [workspace.room(name) for name in dict.fromkeys(rooms or workspace.contest_rooms)]
     if device not in CEILINGS:
         raise EnvironmentUnfit(
             f"device: expected one whose ceilings were measured, {', '.join(CEILINGS)}; got "

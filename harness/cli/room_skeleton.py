@@ -29,8 +29,7 @@ CONFIG_TABLE = """\
 [rooms.{room}]
 definition = "{definition}"
 op_type = "{op_type}"
-track = "{track}"
-smoke = {smoke}
+{track}smoke = {smoke}
 smoke_cpu = {smoke_cpu}
 
 [rooms.{room}.evaluation]

@@ -15,6 +15,7 @@ from harness.cli.room_skeleton import CONFIG_TABLE, USUAL, skeleton
 from harness.config import Room, Workspace, load_workspace
 from harness.dataset import read_workloads
 from harness.errors import EnvironmentUnfit, ExitCode, UsageError
+from harness.submit.contest import CONTEST_DEFINITIONS
 
 UUID_DIGITS = 8
 
@@ -95,15 +96,19 @@ def find_definition(workspace: Workspace, name: str) -> Path:
 
 def planned_room(workspace: Workspace, name: str, definition: str) -> Room:
     """The room as config.toml has it, else as another room of the same definition is judged, else
-    with the contest's usual settings and the definition's first workload for smoke."""
+    with the contest's usual settings and the definition's first workload for smoke. A definition
+    that is not the contest's has no track."""
     if name in workspace.rooms:
         return workspace.rooms[name]
     for other in workspace.rooms.values():
         if other.definition == definition:
             return replace(other, name=name)
     op_type = find_definition(workspace, definition).parent.name
-    tracks = [other.track for other in workspace.rooms.values() if other.op_type == op_type]
-    room = Room(name, definition, op_type, (*tracks, op_type)[0], USUAL, (), ())
+    track = None
+    if definition in CONTEST_DEFINITIONS:
+        tracks = [other.track for other in workspace.rooms.values() if other.op_type == op_type]
+        track = (*tracks, op_type)[0]
+    room = Room(name, definition, op_type, track, USUAL, (), ())
     if not (workspace.root / "workloads" / op_type / f"{definition}.jsonl").is_file():
         return room
     first = (read_workloads(workspace.root, room)[0].uuid[:UUID_DIGITS],)
@@ -117,7 +122,7 @@ def config_table(room: Room) -> str:
         room=room.name,
         definition=room.definition,
         op_type=room.op_type,
-        track=room.track,
+        track="" if room.track is None else f'track = "{room.track}"\n',
         smoke=json.dumps(room.smoke),
         smoke_cpu=json.dumps(room.smoke_cpu),
         evaluation="\n".join(f"{key} = {value}" for key, value in settings),

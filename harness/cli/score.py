@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -18,8 +18,8 @@ from harness.compare.scores import (
     Definitions,
     definitions_of_tracks,
 )
-from harness.config import Workspace, load_workspace
-from harness.errors import ExitCode, HarnessError, RecordError
+from harness.config import Room, Workspace, load_workspace
+from harness.errors import ExitCode, HarnessError, RecordError, UsageError
 from harness.packing import pack_peer
 from harness.records import official_uuids
 from harness.report.document import Column, Kind, Table, Value, bounds, content_label
@@ -73,13 +73,14 @@ class Contents:
 @click.command()
 @click.argument("rooms", nargs=-1, metavar="[ROOM]...")
 def score(rooms: tuple[str, ...]) -> int:
-    """Print S_d of ROOMs (default: all) and S_track of each track that they answer whole.
+    """Print S_d of ROOMs (default: the contest's) and S_track of each track they answer whole.
 
     Reads results/compare and measures nothing. Where the official baseline did not run on the
     device S_d is undefined, and the ratio to the best correct peer is printed under its name.
     """
     workspace = load_workspace()
-    asked = {name: workspace.room(name) for name in rooms or workspace.rooms}
+    asked = {name: workspace.room(name) for name in rooms or workspace.contest_rooms}
+    require_contest(asked.values())
     records = [record for record in all_compare(workspace.root) if record.room in asked]
     require_one_measurement(records)
     for record in records:
@@ -97,6 +98,16 @@ def score(rooms: tuple[str, ...]) -> int:
     tracks = definitions_of_tracks(workspace.rooms)
     click.echo(render_scores(tuple(asked), tracks, compared, contents))
     return ExitCode.OK
+
+
+def require_contest(rooms: Iterable[Room]) -> None:
+    """Raise UsageError for a room that is not in the contest, whose baseline is nobody's."""
+    for room in rooms:
+        if not room.in_contest:
+            raise UsageError(
+                f"{room.name}: not in the contest, which alone has scores; results/compare holds "
+                f"its latencies, {TO_COMPARE.format(room=room.name)} measures them"
+            )
 
 
 def require_one_measurement(records: Sequence[CompareRecord]) -> None:

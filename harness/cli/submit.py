@@ -69,7 +69,7 @@ def submit(
     per_definition: bool,
     remote: str | None,
 ) -> int:
-    """Build the submission of ROOMs (default: all official ones) in the new folder DIRECTORY.
+    """Build the submission of ROOMs (default: the contest's) in the new folder DIRECTORY.
 
     Without --tag nothing else happens. Refused are a dirty tree, rooms whose recorded sweep is of
     other bytes or by another judge, incomplete or failing, and a failed or missing audit; then

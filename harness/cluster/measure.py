@@ -87,7 +87,7 @@ def _run(
         sweep_on(engine, workspace, request, progress)
     wall_s = time.monotonic() - began_s
     entries = _entries_since(
-        workspace, engine.facts, request.rooms or tuple(workspace.rooms), began
+        workspace, engine.facts, request.rooms or tuple(workspace.contest_rooms), began
     )
     return phase_of(
         name, GPUS[name], total, entries, wall_s, _judging_s(entries), engine.lost_workers

@@ -27,6 +27,7 @@ from harness.evaluate.pool import Pool, WorkerCommand, build_caches
 from harness.evaluate.protocol import Job, Outcome
 from harness.evaluate.verdicts import read_environment
 from harness.files import require_writable
+from harness.rules import SOURCES
 from harness.timing import require_timer
 
 CORES_LEFT = 4  # to each GPU's worker while blobs are made
@@ -34,7 +35,8 @@ CORES_LEFT = 4  # to each GPU's worker while blobs are made
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Where a worker is and what it judges with. judge_sha256: of the judge's source files."""
+    """Where a worker is and what it judges with. judge_sha256: of the sources of the judge and
+    of all rules."""
 
     host: str
     pid: int
@@ -61,7 +63,8 @@ def sources_sha256(root: Path) -> str:
     """Identity of the code that judges `root` on this host: its own, where it has any."""
     checkout = root if (root / "harness").is_dir() else own_checkout()
     digest = hashlib.sha256()
-    for source in JUDGE_SOURCES:
+    further = [source for sources in SOURCES.values() for source in sources]
+    for source in (*JUDGE_SOURCES, *further):
         digest.update(hashlib.sha256((checkout / source).read_bytes()).digest())
     return digest.hexdigest()
 

@@ -70,9 +70,12 @@ def _best(rooms: Sequence[str], scores: Mapping[str, float | None]) -> float | N
 
 
 def definitions_of_tracks(rooms: Mapping[str, Room]) -> dict[str, Definitions]:
-    """The definitions of each track with the rooms that answer them, in config.toml's order."""
+    """The definitions of each track with the rooms that answer them, in config.toml's order. Rooms
+    that are not in the contest have no track."""
     tracks: dict[str, dict[str, tuple[str, ...]]] = {}
     for name, room in rooms.items():
+        if room.track is None:
+            continue
         definitions = tracks.setdefault(room.track, {})
         definitions[room.definition] = (*definitions.get(room.definition, ()), name)
     return dict(tracks)

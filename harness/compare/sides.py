@@ -147,7 +147,7 @@ def _room_of(workspace: Workspace, meaning: Meaning, named: Sequence[str]) -> st
 def _fitting_rooms(workspace: Workspace, a: Meaning, b: Meaning) -> tuple[str, ...]:
     libraries = {meaning.word for meaning in (a, b) if meaning.kind == "peer"}
     rooms = []
-    for name in workspace.rooms:
+    for name in workspace.contest_rooms:
         there = list_peers(workspace, name)
         if libraries.issubset(there) and (there or b.kind != PEERS):
             rooms.append(name)
@@ -201,7 +201,7 @@ def rooms_left_out(workspace: Workspace, a: str, b: str, named: Sequence[str]) -
     """Rooms that `ours peers` without names passes over, because they have no peers."""
     if (a, b) != (OURS, PEERS) or named:
         return []
-    return [name for name in workspace.rooms if not list_peers(workspace, name)]
+    return [name for name in workspace.contest_rooms if not list_peers(workspace, name)]
 
 
 def _distinct(first: PackedSide, other: PackedSide) -> PackedSide:

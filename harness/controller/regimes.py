@@ -148,8 +148,8 @@ def _best_cuts(logs: Sequence[float], count: int) -> list[tuple[int, int]]:
 
 def _label(axes: Sequence[Mapping[str, int]]) -> str:
     parts = []
-    for axis in axes[0]:
-        sizes = [of[axis] for of in axes]
+    for axis in dict.fromkeys(axis for of in axes for axis in of):
+        sizes = [of.get(axis, 0) for of in axes]
         low, high = min(sizes), max(sizes)
         parts.append(f"{axis} {low}" if low == high else f"{axis} {low}-{high}")
     return ", ".join(parts)

@@ -61,7 +61,7 @@ def _check_folder(workspace: Workspace, directory: Path) -> Path:
 
 
 def fetch(workspace: Workspace, directory: Path, hub: Any = None) -> tuple[Path, str]:
-    """Download definitions, workloads and blobs of the workspace's rooms; resumes where it ended.
+    """Download definitions, workloads and blobs of the contest's rooms; resumes where it ended.
 
     hub: a module with huggingface_hub's HfApi and snapshot_download (default: that library).
     Returns the folder and the full revision. Raises ToolMissing where the library is not
@@ -70,7 +70,7 @@ def fetch(workspace: Workspace, directory: Path, hub: Any = None) -> tuple[Path,
     directory = _check_folder(workspace, directory)
     hub = hub or _load_hub()
     patterns = []
-    for room in workspace.rooms.values():
+    for room in workspace.contest_rooms.values():
         place = f"{room.op_type}/{room.definition}"
         patterns += [f"definitions/{place}.json", f"workloads/{place}.jsonl"]
         patterns += [f"blob/workloads/{place}/*"]

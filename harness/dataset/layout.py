@@ -103,7 +103,8 @@ def export(
     workloads: str | Iterable[str] = "all",
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Write definitions/, workloads/, solutions/ and blob/ of all rooms into a new folder.
+    """Write definitions/, workloads/, solutions/ and blob/ of the contest's rooms into a new
+    folder.
 
     workloads: which of them, as `select_rooms` takes it; rooms without any are left out.
     source: the data set that definitions, workloads and blobs come from; blobs that a checkout
@@ -113,9 +114,10 @@ def export(
     exported.
     """
     directory = _check_target(directory)
-    every = {name: read_workloads(source, room) for name, room in workspace.rooms.items()}
-    chosen = select_rooms(every, workspace.rooms, workloads)
-    rooms = {name: workspace.rooms[name] for name in chosen}
+    known = workspace.contest_rooms
+    every = {name: read_workloads(source, room) for name, room in known.items()}
+    chosen = select_rooms(every, known, workloads)
+    rooms = {name: known[name] for name in chosen}
     # What can fail for want of a file fails first, before gigabytes are made and copied.
     solutions = {name: packing.pack(workspace, name) for name in rooms}
     definitions = _by_definition(rooms, every, chosen)

@@ -224,7 +224,7 @@ def check_dataset(workspace: Workspace) -> Check:
     """Workloads and the files that they name; `dataset verify` reads the files as well."""
     root = dataset.locate(workspace)
     workloads = blobs = missing = 0
-    for room in workspace.rooms.values():
+    for room in workspace.contest_rooms.values():
         definition = dataset.read_definition(root, room)
         rows = dataset.read_workloads(root, room)
         paths = [path for row in rows for path in expected_tensors(definition, row)]

@@ -31,6 +31,8 @@ class _Respondent:
 
 def answer_jobs(answer: Answer, read_fd: str, write_fd: str, device: str) -> None:
     """Answer jobs until the parent closes the pipe. answer: reports each stage as it begins."""
+    from harness.evaluate.start import know_every_rule
+
     respondent = _Respondent(answer)
     with (
         os.fdopen(int(read_fd), encoding="utf-8") as requests,
@@ -39,6 +41,7 @@ def answer_jobs(answer: Answer, read_fd: str, write_fd: str, device: str) -> Non
         worker._die_with_parent()
         log = os.dup(1)  # a solution may close its own
         worker._load_judge(device)
+        know_every_rule()
         worker._send(replies, ready=True)
         for line in requests:
             request = json.loads(line)

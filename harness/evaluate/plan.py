@@ -16,9 +16,11 @@ from harness.errors import UsageError
 from harness.evaluate.protocol import HOST_TIMER, Job, Settings
 from harness.packing import Packed, pack
 from harness.records import judge_sha256, official_uuids, settings_sha256
+from harness.rules import rule_sources
 
 PROTOCOLS = ("official", "fast")
 FAST_WARMUP_RUNS, FAST_ITERATIONS, FAST_TRIALS = 3, 10, 1
+# Of every definition; a rule of one alone adds its own files (harness/rules).
 JUDGE_SOURCES = (
     "harness/evaluators.py",
     "harness/timing.py",
@@ -28,6 +30,11 @@ JUDGE_SOURCES = (
     "harness/evaluate/worker.py",
     "harness/evaluate/protocol.py",
 )
+
+
+def judge_sources(definition: str) -> tuple[str, ...]:
+    """The files whose text decides what a verdict on this definition's solutions is."""
+    return (*JUDGE_SOURCES, *rule_sources(definition))
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ def choose_workloads(
     workspace: Workspace, request: Request, root: Path, on_cpu: bool
 ) -> dict[str, tuple[WorkloadRow, ...]]:
     """The rows that are asked for, by room; rooms without any are left out. Raises HarnessError."""
-    names = dict.fromkeys(request.rooms or tuple(workspace.rooms))
+    names = dict.fromkeys(request.rooms or tuple(workspace.contest_rooms))
     rooms = [workspace.room(name) for name in names]
     smoke = {room.name: room.smoke_cpu if on_cpu else room.smoke for room in rooms}
     wanted = request.workloads or ("smoke" if on_cpu else "all",)
@@ -206,7 +213,7 @@ def plan_room(
             definition,
             workloads,
             f"flashinfer-bench {version}",
-            [workspace.root / source for source in JUDGE_SOURCES],
+            [workspace.root / source for source in judge_sources(room.definition)],
             settings.timer,
             {key: value for key, value in values.items() if key != "seed"},
         ),

@@ -37,7 +37,7 @@ class WorkerCommand:
     Tests put a fake worker here.
     """
 
-    argv: Sequence[str] = (sys.executable, "-m", "harness.evaluate.worker")
+    argv: Sequence[str] = (sys.executable, "-m", "harness.evaluate.start")
     environment: dict[str, str] | None = None
     waits: bool = False
 

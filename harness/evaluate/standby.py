@@ -4,7 +4,7 @@
 
 Importing torch, Triton and flashinfer-bench takes seconds and touches no GPU, so it can be done
 beside a worker that measures. The first byte of the pipe of requests is the go; from then on this
-is harness.evaluate.worker, which makes the CUDA context. A pipe that ends says that nobody is left
+is harness.evaluate.start, which makes the CUDA context. A pipe that ends says that nobody is left
 to work for.
 """
 
@@ -16,7 +16,10 @@ import sys
 
 from harness.evaluate import worker
 
-MODULES = ("harness.evaluate.judge", "harness.evaluators", "triton")
+MODULES = (
+    *("harness.evaluate.judge", "harness.evaluate.start", "harness.evaluators"),
+    *("harness.rules.prefill_selection", "triton"),
+)
 
 
 def main(read_fd: str, write_fd: str, device: str) -> None:
@@ -24,7 +27,7 @@ def main(read_fd: str, write_fd: str, device: str) -> None:
     for module in MODULES:
         importlib.import_module(module)
     if os.read(int(read_fd), 1):
-        worker.main(read_fd, write_fd, device)
+        importlib.import_module("harness.evaluate.start").main(read_fd, write_fd, device)
 
 
 if __name__ == "__main__":

@@ -57,15 +57,16 @@ INCOMPLETE = ", incomplete: the rest counts as 0"
 
 
 def write_scores(evidence: Evidence) -> Section:
-    """S_d of every room, S_track of every track and device."""
-    rows = [_score_row(evidence, room) for room in evidence.workspace.rooms]
+    """S_d of every room of the contest, S_track of every track and device."""
+    rooms = evidence.workspace.contest_rooms
+    rows = [_score_row(evidence, room) for room in rooms]
     scores = Table(
         "scores",
         f"S_d with the contest's baseline, {BASELINE}, and the best correct peer beside it.",
         _SCORE_COLUMNS,
         tuple(rows),
     )
-    notes = tuple(note for room in evidence.workspace.rooms for note in _notes(evidence, room))
+    notes = tuple(note for room in rooms for note in _notes(evidence, room))
     blocks: list[Block] = [Paragraph(_WHAT), scores, _track_table(evidence)]
     if notes:
         blocks.append(Bullets(notes))

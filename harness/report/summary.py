@@ -92,13 +92,14 @@ def workloads_table(record: RunRecord, name: str = "workloads") -> Table:
 
 
 def front_rooms(rooms: Mapping[str, Room], records: Sequence[RunRecord]) -> list[str]:
-    """Rooms of the front page, in order: the measured ones, and of a definition without any its
-    first room. A room that was only just started has no row beside one that was measured."""
+    """Rooms of the front page, in order: the measured ones, and of a definition of the contest
+    without any its first room. A room that was only just started has no row beside one that was
+    measured."""
     measured = {record.room for record in records}
     answered = {room.definition for name, room in rooms.items() if name in measured}
     shown = []
     for name, room in rooms.items():
-        if name in measured or room.definition not in answered:
+        if name in measured or (room.in_contest and room.definition not in answered):
             shown.append(name)
             answered.add(room.definition)
     return shown

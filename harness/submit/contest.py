@@ -17,24 +17,19 @@ CONTEST_DEFINITIONS = (
 
 
 def choose_rooms(workspace: Workspace, names: Sequence[str], single: bool = False) -> list[Room]:
-    """The rooms to submit, in the order of config.toml; without names, all with an official
-    definition.
+    """The rooms to submit, in the order of config.toml; without names, those of the contest.
 
-    Raises UsageError for another definition, for two rooms with the same one, and for several
-    rooms where a single one is to be submitted.
+    Raises UsageError for a room that is not in the contest, for two rooms with one definition, and
+    for several rooms where a single one is to be submitted.
     """
-    asked = {name: workspace.room(name) for name in names}
-    for room in asked.values():
-        if room.definition not in CONTEST_DEFINITIONS:
+    asked = {name: workspace.room(name) for name in names} or workspace.contest_rooms
+    rooms = [room for room in workspace.rooms.values() if room.name in asked]
+    for room in rooms:
+        if not room.in_contest or room.definition not in CONTEST_DEFINITIONS:
             raise UsageError(
                 f"{room.name}: expected one of the contest's definitions, got {room.definition!r}; "
                 f"nobody there would judge it. Leave {room.name} out"
             )
-    rooms = [
-        room
-        for room in workspace.rooms.values()
-        if (room.name in asked if asked else room.definition in CONTEST_DEFINITIONS)
-    ]
     by_definition: dict[str, str] = {}
     for room in rooms:
         other = by_definition.setdefault(room.definition, room.name)
@@ -44,7 +39,7 @@ def choose_rooms(workspace: Workspace, names: Sequence[str], single: bool = Fals
                 "rooms to submit"
             )
     if not rooms:
-        raise UsageError("config.toml: expected a room with one of the contest's definitions")
+        raise UsageError("config.toml: expected a room with a track, which is one of the contest")
     if single and len(rooms) > 1:
         known = ", ".join(room.name for room in rooms)
         raise UsageError(f"--single: expected one room, got {known}; name the one to submit")

@@ -56,7 +56,7 @@ def test_each_official_track_gets_its_definitions(tmp_path):
     checkout = Checkout(tmp_path)
     checkout.write("config.toml", (real.root / "config.toml").read_text())
     checkout.room = "dsa_attention"
-    for track in {room.track for room in real.rooms.values()}:
+    for track in {room.track for room in real.contest_rooms.values()}:
         text = (tmp_path / "solutions/scale_rows/config.toml").read_text()
         text = text.replace("scale_rows_h8", track).replace("scale_rows", "dsa_attention")
         checkout.put("config.toml", text)

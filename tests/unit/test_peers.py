@@ -100,6 +100,13 @@ def test_the_peers_that_stand_in_for_the_official_baseline_say_so():
     assert [pair for pair in others if pack_peer(WORKSPACE, *pair).stands_in] == []
 
 
+def test_the_room_outside_the_contest_has_what_its_users_would_pick():
+    assert list_peers(WORKSPACE, "dsa_indexer_prefill") == ("deep_gemm",)
+    peer = pack_peer(WORKSPACE, "dsa_indexer_prefill", "deep_gemm")
+    flashinfer = WORKSPACE.peers["flashinfer"]
+    assert peer.requires == ((flashinfer.package, flashinfer.version),)
+
+
 def test_what_compiles_a_kernel_is_pinned_too():
     peer = pack_peer(WORKSPACE, "gdn_decode", "flashinfer")
     assert [name for name, _ in peer.requires] == ["nvidia-cutlass-dsl"]
@@ -114,7 +121,8 @@ def command_lines(text):
 
 
 def test_readme_page_and_extra_give_one_recipe():
-    """Libraries without their requirements; the extra has what they need, and no torch."""
+    """Libraries without their requirements; the extra has what they need besides each other, and no
+    torch."""
     root = WORKSPACE.root
     peers = [peer for peer in WORKSPACE.peers.values() if peer.package != "torch"]
     libraries = {f"{peer.package}=={peer.version}" for peer in peers}
@@ -129,7 +137,11 @@ def test_readme_page_and_extra_give_one_recipe():
         expected = recipe
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]["peers"]
-    assert {line for line in extra if "==" in line} == required
+    assert {line for line in extra if "==" in line} == required - libraries
+    pinned = {peer.package: peer.version for peer in peers}
+    assert all(
+        pinned.get(name, pin) == pin for peer in peers for name, pin in peer.requires.items()
+    )
     names = {re.split(r"[=<>]", line)[0] for line in extra}
     assert not names & {peer.package for peer in WORKSPACE.peers.values()}
 

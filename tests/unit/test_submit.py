@@ -388,7 +388,8 @@ def test_a_definition_that_the_contest_does_not_know_is_refused(checkout):
     workspace = load_workspace(checkout.root)
     with pytest.raises(UsageError, match="expected one of the contest's definitions"):
         choose_rooms(workspace, [ROOM])
-    assert ROOM not in [room.name for room in choose_rooms(workspace, ())]
+    with pytest.raises(UsageError, match=f"Leave {ROOM} out"):
+        choose_rooms(workspace, ())
 
 
 def test_two_rooms_of_one_definition_must_be_chosen_between(checkout):

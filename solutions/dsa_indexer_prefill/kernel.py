@@ -1,0 +1,386 @@
+"""Exact top-2048 of many queries over one long run of keys (definition dsa_prefill_topk_...).
+
+Query i sees the keys j of [row_starts[i], row_ends[i]); 64 heads h, q [Q, 64, 128], k [N, 128]:
+
+    score[i,j] = sum_h weights[i,h] max(0, s[j] (q[i,h] . k[j]))    q, k e4m3, s[j] one fp32 scale
+    topk[i]    = the min(2048, length) best j of the range, in any order, then -1
+
+A range of at most 2048 keys is listed and not scored.
+
+The scores of all queries at once, 2 GiB for 4096 x 131072, are never in memory: blocks of queries
+take turns with a scratch of bounded size (choose), two launches each.
+Grid of score_kernel: (tiles of 256 keys, groups of queries of the block). A CTA keeps its keys in
+shared memory and goes through the queries of its group. Keys are the M of the tensor core
+instruction, so that the sum over heads stays in a thread and its quad.
+Grid of select_kernel: one CTA a query of the block.
+
+Bytes: 132 a key, 8 448 a query, 8 192 of output a query, and 8 a score through L2 or memory, of
+which no other kernel of two steps is free. Flops: 16 384 a score: the tensor cores are the roof.
+
+Idea of the selection: a sample of 4096 scores says between which two values the 2048th largest
+lies, one pass over the row counts at both, and a second pass gathers what lies between. The counts
+are a certificate: where the sample was wrong, the bracket is cut in three and counted again, until
+what is left fits in registers or is all equal. So every distribution is selected exactly, and only
+the number of passes depends on it.
+
+Numerics: e4m3 products with fp32 accumulators, of which Hopper keeps 14 bits of the largest term.
+A negative scale turns the signs of its key's codes. The selection is exact for the scores
+computed; NaN ranks above +inf, as in torch.topk. See docs/kernels/dsa_indexer_prefill.md.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from .arguments import require, require_disjoint
+from .prepared_launch import prepare
+from .target import is_interpreted
+
+NUM_HEADS = 64
+HEAD_DIM = 128
+TOPK = 2048
+TILE = 8192  # scores that a selecting CTA holds
+SAMPLE = 4096
+NO_SCORE = tl.constexpr(-(2**31))  # below the bits of every score
+MAX_BITS = tl.constexpr(2**31 - 1)
+SIGN = tl.constexpr(0x80)  # of an e4m3 code
+MARGIN = tl.constexpr(4.0)  # standard deviations of a rank in the sample
+SPREAD = tl.constexpr(40503)  # odd: moves each sampled position within its stretch of the row
+
+
+@triton.jit
+def order_bits(score):
+    """fp32 as int32 of the same order; every NaN becomes the largest."""
+    bits = score.to(tl.int32, bitcast=True)
+    return tl.where(score != score, MAX_BITS, tl.where(bits < 0, bits ^ MAX_BITS, bits))
+
+
+@triton.jit
+def load_range(starts_ptr, ends_ptr, rows, mask, num_keys):
+    """Start and length of ranges, cut to the keys that there are; an empty one has 0 or less."""
+    starts = tl.load(starts_ptr + rows, mask=mask, other=0)
+    ends = tl.load(ends_ptr + rows, mask=mask, other=0)
+    starts = tl.maximum(starts, 0)
+    return starts, tl.minimum(ends, num_keys) - starts
+
+
+@triton.jit(do_not_specialize=["num_queries", "num_keys"])
+def score_kernel(
+    q_ptr,  # [B, 64, 128] e4m3, of the block of queries like all of size B
+    codes_ptr,  # [N, 128] e4m3 as bytes
+    scale_ptr,  # [N] fp32
+    weights_ptr,  # [B, 64] fp32
+    starts_ptr,  # [B] int32
+    ends_ptr,  # [B] int32
+    bits_ptr,  # [B, N] int32: scores by their order, where a long range has a key
+    num_queries,  # B
+    num_keys,  # N
+    H: tl.constexpr,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+    GROUP: tl.constexpr,  # queries of a CTA
+    STAGES: tl.constexpr,
+):
+    # Grid: (ceil(N / BLOCK_KEYS), ceil(B / GROUP))
+    first_key = tl.program_id(0) * BLOCK_KEYS
+    rows = tl.program_id(1) * GROUP + tl.arange(0, GROUP)
+    starts, lengths = load_range(starts_ptr, ends_ptr, rows, rows < num_queries, num_keys)
+    meets = (starts < first_key + BLOCK_KEYS) & (starts + lengths > first_key) & (lengths > K)
+    first = tl.min(tl.where(meets, rows, num_queries))
+    stop = tl.max(tl.where(meets, rows + 1, 0))
+
+    keys = first_key + tl.arange(0, BLOCK_KEYS)
+    live = keys < num_keys
+    heads = tl.arange(0, H)
+    offs_d = tl.arange(0, D)
+    scale = tl.load(scale_ptr + keys, mask=live, other=0.0)
+    offs_k = keys.to(tl.int64)[:, None] * D + offs_d[None, :]
+    codes = tl.load(codes_ptr + offs_k, mask=live[:, None], other=0)
+    codes ^= tl.where(scale < 0.0, SIGN, 0).to(tl.uint8)[:, None]
+    k = codes.to(tl.float8e4nv, bitcast=True)
+    magnitude = tl.abs(scale)
+    for row in tl.range(first, stop, num_stages=STAGES):
+        q = tl.load(q_ptr + row * (H * D) + heads[:, None] * D + offs_d[None, :])
+        w = tl.load(weights_ptr + row * H + heads)
+        products = tl.dot(k, tl.trans(q))
+        positive = tl.maximum(products, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        score = magnitude * tl.sum(positive * w[None, :], axis=1)
+        row_ptr = bits_ptr + tl.cast(row, tl.int64) * num_keys
+        tl.store(row_ptr + keys, order_bits(score), mask=live)
+
+
+@triton.jit
+def thirds(low, high):
+    """Two values that cut (low, high] in three; the same twice where it holds only one."""
+    span = high.to(tl.int64) - low
+    first = low + (span + 2) // 3
+    second = low + (2 * span + 2) // 3
+    return first.to(tl.int32), second.to(tl.int32)
+
+
+@triton.jit
+def narrow(low, high, at_least, above, need, first, second, reach_first, reach_second):
+    """The bracket after scores were counted at or above two of its values, first <= second.
+
+    The need-th largest lies in [low, high]; `at_least` scores are >= low, that is need or more,
+    `above` are > high, that is fewer than need.
+    """
+    is_second = reach_second >= need
+    is_first = reach_first >= need
+    new_low = tl.where(is_second, second, tl.where(is_first, first, low))
+    new_high = tl.where(is_second, high, tl.where(is_first, second - 1, first - 1))
+    at_least = tl.where(is_second, reach_second, tl.where(is_first, reach_first, at_least))
+    above = tl.where(is_second, above, tl.where(is_first, reach_second, reach_first))
+    return new_low, new_high, at_least, above
+
+
+@triton.jit
+def find_threshold(bits, low, high, at_least, need, slack):
+    """A value that need to need + slack of `bits` reach, or the one that ties over that border.
+
+    at_least of them are in [low, high], need or more; none is above.
+    """
+    above = at_least - at_least
+    while (at_least > need + slack) & (low < high):
+        first, second = thirds(low, high)
+        reached = tl.sum((bits >= first).to(tl.int32) + ((bits >= second).to(tl.int32) << 16))
+        low, high, at_least, above = narrow(
+            low, high, at_least, above, need, first, second, reached & 0xFFFF, reached >> 16
+        )
+    return low
+
+
+@triton.jit
+def emit_best(bits, ids, low, high, count, need, out_ptr):
+    """Store the ids of the `need` largest of `bits`, of which `count` are in [low, high] and the
+    rest is below."""
+    threshold = find_threshold(bits, low, high, count, need, 0)
+    greater = bits > threshold
+    equal = bits == threshold
+    flags = greater.to(tl.int32) + (equal.to(tl.int32) << 16)
+    earlier = tl.cumsum(flags, axis=0) - flags
+    slots = tl.where(greater, earlier & 0xFFFF, tl.sum(greater.to(tl.int32)) + (earlier >> 16))
+    tl.store(out_ptr + slots, ids, mask=(greater | equal) & (slots < need))
+
+
+@triton.jit
+def guess_bracket(row_ptr, length, need, SAMPLE: tl.constexpr):
+    """Two values, first <= second, between which a sample of the row puts the need-th largest.
+
+    One random position of each of SAMPLE stretches of the row. The rank that is looked for has in
+    the sample a deviation of at most its root.
+    """
+    offs = tl.arange(0, SAMPLE)
+    stretch = length // SAMPLE
+    bits = tl.load(row_ptr + offs * stretch + (offs * SPREAD >> 5) % stretch)
+    rank = need.to(tl.float32) * SAMPLE / length.to(tl.float32)
+    margin = MARGIN * tl.sqrt(rank) + MARGIN
+    low = need - need + (NO_SCORE + 1)
+    high = need - need + MAX_BITS
+    all_of_it = need - need + SAMPLE
+    slack = (margin * 0.5).to(tl.int32)
+    rank_first = tl.minimum(rank + margin, SAMPLE).to(tl.int32)
+    rank_second = tl.maximum(rank - margin, 1.0).to(tl.int32)
+    first = find_threshold(bits, low, high, all_of_it, rank_first, slack)
+    second = find_threshold(bits, first, high, all_of_it, rank_second, slack)
+    return first, second
+
+
+@triton.jit
+def count_row(row_ptr, length, first, second, TILE: tl.constexpr):
+    """Scores of the row at or above each of two values."""
+    offs = tl.arange(0, TILE)
+    firsts = tl.zeros([TILE], tl.int32)
+    seconds = tl.zeros([TILE], tl.int32)
+    for start in range(0, length, TILE):
+        bits = tl.load(row_ptr + start + offs, mask=start + offs < length, other=NO_SCORE)
+        firsts += (bits >= first).to(tl.int32)
+        seconds += (bits >= second).to(tl.int32)
+    return tl.sum(firsts), tl.sum(seconds)
+
+
+@triton.jit
+def gather_row(row_ptr, candidates_ptr, out_ptr, start, length, low, high, TILE: tl.constexpr):
+    """Store the ids above `high`; copy what is in [low, high] to the candidates, bits and then
+    ids, TILE of each. Returns how many candidates there are, at most TILE."""
+    offs = tl.arange(0, TILE)
+    stored = length - length
+    gathered = length - length
+    for begin in range(0, length, TILE):
+        positions = begin + offs
+        bits = tl.load(row_ptr + positions, mask=positions < length, other=NO_SCORE)
+        is_above = bits > high
+        is_candidate = (bits >= low) & (bits <= high)
+        flags = is_above.to(tl.int32) + (is_candidate.to(tl.int32) << 16)
+        earlier = tl.cumsum(flags, axis=0) - flags
+        ids = start + positions
+        tl.store(out_ptr + stored + (earlier & 0xFFFF), ids, mask=is_above)
+        slots = gathered + (earlier >> 16)
+        is_kept = is_candidate & (slots < TILE)  # more than TILE are all equal: any will do
+        tl.store(candidates_ptr + slots, bits, mask=is_kept)
+        tl.store(candidates_ptr + TILE + slots, ids, mask=is_kept)
+        found = tl.sum(flags)
+        stored += found & 0xFFFF
+        gathered += found >> 16
+    return tl.minimum(gathered, TILE)
+
+
+@triton.jit(do_not_specialize=["num_keys"])
+def select_kernel(
+    bits_ptr,  # [B, N] int32, of the block of queries like all of size B
+    starts_ptr,  # [B] int32
+    ends_ptr,  # [B] int32
+    candidates_ptr,  # [B, 2, TILE] int32, where a range may exceed TILE
+    topk_indices_ptr,  # [B, 2048] int32
+    num_keys,  # N
+    K: tl.constexpr,
+    TILE: tl.constexpr,
+    SAMPLE: tl.constexpr,
+    FITS: tl.constexpr,  # whether TILE reaches the longest range
+):
+    # Grid: (B,)
+    row = tl.program_id(0).to(tl.int64)
+    start, length = load_range(starts_ptr, ends_ptr, row, True, num_keys)
+    out_ptr = topk_indices_ptr + row * K
+    row_ptr = bits_ptr + row * num_keys + start
+    offs = tl.arange(0, TILE)
+    need = length - length + K
+    if length <= K:
+        slots = tl.arange(0, K)
+        tl.store(out_ptr + slots, tl.where(slots < length, start + slots, -1))
+    elif FITS:
+        bits = tl.load(row_ptr + offs, mask=offs < length, other=NO_SCORE)
+        low = need - need + (NO_SCORE + 1)
+        high = need - need + MAX_BITS
+        emit_best(bits, start + offs, low, high, length, need, out_ptr)
+    else:
+        low = need - need + (NO_SCORE + 1)
+        high = need - need + MAX_BITS
+        at_least = length
+        above = length - length
+        first = low
+        second = high
+        if length > TILE:
+            first, second = guess_bracket(row_ptr, length, need, SAMPLE)
+        while (at_least - above > TILE) & (low < high):
+            reach_first, reach_second = count_row(row_ptr, length, first, second, TILE)
+            low, high, at_least, above = narrow(
+                low, high, at_least, above, need, first, second, reach_first, reach_second
+            )
+            first, second = thirds(low, high)
+        candidates_ptr += row * (2 * TILE)
+        count = gather_row(row_ptr, candidates_ptr, out_ptr, start, length, low, high, TILE)
+        tl.debug_barrier()  # candidates were stored by other threads of this CTA
+        bits = tl.load(candidates_ptr + offs, mask=offs < count, other=NO_SCORE)
+        ids = tl.load(candidates_ptr + TILE + offs, mask=offs < count, other=0)
+        emit_best(bits, ids, low, high, count, need - above, out_ptr + above)
+
+
+# Scratch of a block of queries: scores and candidates. Below it blocks are too small to fill the
+# device, above it 4096 x 131072 would need more than the 256 MiB that a call may take.
+SCRATCH_MIB = 160
+BLOCK_STEP = 64  # queries: a block is a multiple, where it holds as many
+# Two scoring CTAs an SM, so that one multiplies while the other sums: 128 registers at most.
+SCORE_LAUNCH = {"BLOCK_KEYS": 256, "STAGES": 3, "num_warps": 8, "maxnreg": 128}
+SELECT_LAUNCH = {"num_warps": 16}
+MOST_GROUP = 64  # queries of a scoring CTA
+LEAST_GROUP = 8
+LEAST_PROGRAMS = 528  # scoring CTAs of a block, four for each SM of an H200
+# The interpreter's cost is per operation, not per element.
+INTERPRETER_LAUNCH = {"BLOCK_KEYS": 4096, "STAGES": 1, "num_warps": 8}
+
+
+def choose(num_queries, num_keys, *, interpreted=False):
+    """Launches of the portable route: queries of a block, of a scoring CTA, and tile sizes."""
+    fits = num_keys <= TILE
+    row_bytes = 4 * num_keys + (0 if fits else 8 * TILE)
+    most = max(1, (SCRATCH_MIB << 20) // max(row_bytes, 1))
+    if most > BLOCK_STEP:
+        most -= most % BLOCK_STEP
+    blocks = -(-num_queries // most)
+    block = min(most, -(-num_queries // blocks // BLOCK_STEP) * BLOCK_STEP, num_queries)
+    score = INTERPRETER_LAUNCH if interpreted else SCORE_LAUNCH
+    tiles, group = -(-num_keys // score["BLOCK_KEYS"]), MOST_GROUP
+    while group > LEAST_GROUP and tiles * -(-block // group) < LEAST_PROGRAMS:
+        group //= 2
+    select = {"FITS": fits, "TILE": TILE, "SAMPLE": SAMPLE, **SELECT_LAUNCH}
+    return {"block": block, "score": {"GROUP": group, **score}, "select": select}
+
+
+def require_fp8(tensor):
+    """Refuse a GPU whose instructions do not multiply e4m3. Raises RuntimeError."""
+    if not tensor.is_cuda:
+        return
+    gpu = torch.cuda.get_device_properties(tensor.device)
+    if (gpu.major, gpu.minor) < (8, 9):
+        raise RuntimeError(
+            f"dsa_indexer_prefill: expected FP8 (compute capability 8.9 or newer), got {gpu.name} "
+            f"with {gpu.major}.{gpu.minor}; run it on an Ada, Hopper or Blackwell GPU"
+        )
+
+
+def check(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_indices):
+    """Refuse what the definition does not allow. Reads metadata only. Returns Q and N."""
+    require(q_index_fp8, "q_index_fp8", (None, NUM_HEADS, HEAD_DIM), torch.float8_e4m3fn)
+    num_queries = q_index_fp8.shape[0]
+    require(k_index_fp8, "k_index_fp8", (None, HEAD_DIM), torch.float8_e4m3fn, like=q_index_fp8)
+    num_keys = k_index_fp8.shape[0]
+    inputs = {
+        "k_scale": (k_scale, (num_keys,), torch.float32),
+        "weights": (weights, (num_queries, NUM_HEADS), torch.float32),
+        "row_starts": (row_starts, (num_queries,), torch.int32),
+        "row_ends": (row_ends, (num_queries,), torch.int32),
+    }
+    for name, (tensor, shape, dtype) in inputs.items():
+        require(tensor, name, shape, dtype, like=q_index_fp8)
+    require(topk_indices, "topk_indices", (num_queries, TOPK), torch.int32, like=q_index_fp8)
+    tensors = {name: tensor for name, (tensor, _, _) in inputs.items()}
+    tensors |= {"q_index_fp8": q_index_fp8, "k_index_fp8": k_index_fp8}
+    for name, tensor in tensors.items():
+        require_disjoint(topk_indices, "topk_indices", tensor, name)
+    return num_queries, num_keys
+
+
+def run(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_indices):
+    """Selects the 2048 best keys of each query's range; writes topk_indices, reads everything else.
+
+    q_index_fp8 [Q,64,128], k_index_fp8 [N,128] e4m3; k_scale [N], weights [Q,64] fp32; row_starts,
+    row_ends [Q], topk_indices [Q,2048] int32. All contiguous. Ranges are read on the device alone
+    and cut to [0, N). Takes at most 160 MiB of scratch from torch's allocator, or one query's row.
+    Raises TypeError or ValueError naming the argument, RuntimeError where the GPU knows no FP8.
+    """
+    num_queries, num_keys = check(
+        q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_indices
+    )
+    if num_queries == 0:
+        return
+    require_fp8(q_index_fp8)
+    options = choose(num_queries, num_keys, interpreted=is_interpreted(score_kernel))
+    tensors = (q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_indices)
+    _run_portable(*tensors, **options)
+
+
+def _run_portable(
+    q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_indices,
+    *, block, score, select,
+):  # fmt: skip
+    num_queries, num_keys = q_index_fp8.shape[0], k_index_fp8.shape[0]
+    codes, sizes = k_index_fp8.view(torch.uint8), {"H": NUM_HEADS, "D": HEAD_DIM, "K": TOPK}
+    launches = []
+    with torch.cuda.device_of(q_index_fp8):
+        bits = row_starts.new_empty((block, num_keys))
+        candidates = None if select["FITS"] else row_starts.new_empty((block, 2, TILE))
+        for first in range(0, num_queries, block):
+            rows = slice(first, min(first + block, num_queries))
+            count, starts, ends = rows.stop - first, row_starts[rows], row_ends[rows]
+            arguments = (q_index_fp8[rows], codes, k_scale, weights[rows], starts, ends, bits)
+            grid = (-(-num_keys // score["BLOCK_KEYS"]), -(-count // score["GROUP"]))
+            if num_keys > TOPK:
+                launches.append(
+                    prepare(score_kernel, grid, *arguments, count, num_keys, **sizes, **score)
+                )
+            arguments = (bits, starts, ends, candidates, topk_indices[rows], num_keys)
+            launches.append(prepare(select_kernel, (count,), *arguments, K=TOPK, **select))
+        for start in launches:
+            start()

@@ -1,0 +1,374 @@
+"""dsa_indexer_prefill, packed, in the interpreter: the fp64 oracle, hostile scores, edges."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.aot import launches_compile
+from tests.oracles.dsa_indexer_prefill import (
+    LARGEST_CODE,
+    NAN_CODE,
+    TOPK,
+    check,
+    check_block,
+    empty_output,
+    error_bounds,
+    inputs_with_scores,
+    integer_inputs,
+    oracle,
+    random_inputs,
+)
+from tests.packed import build, call, device, raises_naming
+
+ROOM = "dsa_indexer_prefill"
+TILE = 8192  # scores that fit into the registers of a selecting CTA
+LONGER = 2049  # the shortest range that is scored
+
+not_finite = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
+
+
+def module():
+    return sys.modules[build(ROOM)._callable.__module__]
+
+
+def select(inputs):
+    (topk_indices,) = call(
+        ROOM, list(inputs.values()), [empty_output(len(inputs["row_starts"]), device())]
+    )
+    return topk_indices
+
+
+def assert_right(topk_indices, inputs, is_exact=False):
+    check(topk_indices, inputs, oracle(inputs), None if is_exact else error_bounds(inputs))
+
+
+def select_by_scores(scores, ranges):
+    """The selection from given scores, proved exact."""
+    inputs = inputs_with_scores(scores, ranges, device())
+    topk_indices = select(inputs)
+    own = [torch.as_tensor(scores, dtype=torch.float32, device=device())[a:b] for a, b in ranges]
+    check(topk_indices, inputs, iter(own))
+    return topk_indices
+
+
+# The proof itself
+
+
+@pytest.mark.parametrize(
+    ("place", "replacement", "words"),
+    [
+        (2047, "the best left out", "left out"),
+        (1, "the first again", "twice"),
+        (5, -1, "outside"),
+        (3, "one below the range", "outside"),
+    ],
+)
+def test_the_proof_of_an_output_refuses_wrong_ones(place, replacement, words):
+    inputs = inputs_with_scores(torch.arange(2200.0), [(50, 2150)])
+    scores = torch.arange(50.0, 2150.0)
+    right = (scores.flip(0)[:TOPK].int())[None].clone()
+    check(right, inputs, iter([scores]))
+    by_key = torch.full((1, 2200), torch.nan)
+    by_key[0, 50:2150] = scores
+    check_block(right, by_key, inputs["row_starts"], inputs["row_ends"])
+    right[0, place] = {
+        "the best left out": 2150 - TOPK - 1,
+        "the first again": int(right[0, 0]),
+        "one below the range": 49,
+    }.get(replacement, replacement)
+    with raises_naming(AssertionError, words):
+        check(right, inputs, iter([scores]))
+    with raises_naming(AssertionError, words):
+        check_block(right, by_key, inputs["row_starts"], inputs["row_ends"])
+
+
+# Ranges
+
+
+@pytest.mark.parametrize("num_keys", [0, 1, 2048], ids=str)
+def test_short_contexts_list_all_keys(num_keys):
+    ranges = [(0, num_keys), (num_keys // 2, num_keys), (num_keys, num_keys)]
+    inputs = random_inputs(ranges, num_keys, seed=1, device=device())
+    assert_right(select(inputs), inputs)
+
+
+def test_ranges_on_both_sides_of_every_border_together_and_alone():
+    ranges = [(0, 0), (5, 6), (3, 2051), (4, 2053), (63, 2113), (1, 2300), (0, 2300), (2299, 2300)]
+    inputs = random_inputs(ranges, 2300, seed=2, device=device())
+    together = select(inputs)
+    assert_right(together, inputs)
+    for row in (1, 2, 3):
+        alone = dict(inputs)
+        for name in ("q_index_fp8", "weights", "row_starts", "row_ends"):
+            alone[name] = inputs[name][row : row + 1].clone()
+        assert torch.equal(select(alone)[0].sort().values, together[row].sort().values)
+
+
+def test_a_causal_chunk_shorter_than_2048_at_its_beginning():
+    ranges = [(0, end) for end in range(2046, 2051)]
+    inputs = random_inputs(ranges, 2050, seed=3, device=device())
+    assert_right(select(inputs), inputs)
+
+
+@pytest.mark.parametrize("num_keys", [TILE - 1, TILE, TILE + 1], ids=str)
+def test_contexts_on_both_sides_of_what_fits_into_registers(num_keys):
+    ranges = [(0, num_keys), (1, num_keys), (7, 2100), (0, 1)]
+    inputs = random_inputs(ranges, num_keys, seed=4, device=device())
+    assert_right(select(inputs), inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_keys", [20_000, 131_072], ids=str)
+def test_long_contexts(num_keys):
+    ranges = [(0, num_keys), (num_keys // 3, num_keys - 1), (17, 8300), (0, 3000)]
+    inputs = random_inputs(ranges, num_keys, seed=5, device=device())
+    assert_right(select(inputs), inputs)
+
+
+def test_ranges_outside_the_keys_are_cut():
+    ranges = [(-5, 2100), (100, 2**31 - 1), (-(2**31), 2**31 - 1), (900, 100), (5000, 6000)]
+    inputs = random_inputs(ranges, 2200, seed=6, device=device())
+    topk_indices = select(inputs)
+    assert_right(topk_indices, inputs)
+    assert (topk_indices[3:] == -1).all()
+
+
+def test_more_queries_than_a_block(monkeypatch):
+    """Blocks take turns with the scratch; the last ones are smaller."""
+    choose = module().choose
+    monkeypatch.setattr(module(), "choose", lambda *a, **b: choose(*a, **b) | {"block": 2})
+    ranges = [(row, 2100) for row in (0, 50, 7, 60, 52)]
+    inputs = random_inputs(ranges, 2100, seed=7, device=device())
+    assert_right(select(inputs), inputs)
+
+
+def test_keys_outside_a_range_do_not_count():
+    """What would win, and what is no number, beside the range and in its last tile."""
+    inputs = random_inputs([(10, 2100), (300, 2400)], 2600, seed=8, device=device())
+    inputs["q_index_fp8"] = inputs["q_index_fp8"].float().abs().to(torch.float8_e4m3fn)
+    inputs["weights"].abs_()
+    codes = inputs["k_index_fp8"].view(torch.uint8)
+    codes[:10], codes[2500:] = LARGEST_CODE, NAN_CODE
+    inputs["k_scale"][2450:2500] = float("nan")
+    assert_right(select(inputs), inputs)
+
+
+# Scores
+
+
+def hostile_scores(kind, count, rng):
+    steps = np.arange(count, dtype=np.float32)
+    values = {
+        "equal": lambda: np.full(count, -0.25),
+        "zeros of both signs": lambda: np.where(steps % 2 == 0, 0.0, -0.0),
+        "ascending": lambda: steps - count / 2,
+        "descending": lambda: -steps,
+        "two values": lambda: rng.choice([-1.5, 2.0], count, p=[0.9, 0.1]),
+        "few above a tie": lambda: np.where(rng.permutation(count) < 1000, 2.0, 1.0),
+        "all magnitudes": lambda: 10.0 ** rng.uniform(-30, 30, count) * rng.choice([-1, 1], count),
+        "adjacent floats": lambda: (
+            (np.float32(1).view(np.int32) + rng.permutation(count))
+            .astype(np.int32)
+            .view(np.float32)
+        ),
+        "one outlier": lambda: np.where(steps == 77, 3e37, rng.uniform(0, 1e-3, count)),
+        "a run": lambda: np.where((steps > 500) & (steps < 3000), 9.0, 0.0) + rng.random(count),
+        "a stride": lambda: np.where(steps % 4 == 1, 9.0, 0.0) + rng.random(count),
+    }[kind]()
+    return values.astype(np.float32)
+
+
+KINDS = [
+    "equal",
+    "zeros of both signs",
+    "ascending",
+    "descending",
+    "two values",
+    "few above a tie",
+    "all magnitudes",
+    "adjacent floats",
+    "one outlier",
+    "a run",
+    "a stride",
+]
+
+
+def some_slow(*quick):
+    """All kinds, of which the others take too long for a quick test."""
+    slow = pytest.mark.slow
+    return [kind if kind in quick else pytest.param(kind, marks=slow) for kind in KINDS]
+
+
+@not_finite
+@pytest.mark.parametrize("kind", some_slow("equal", "all magnitudes", "adjacent floats"))
+def test_hostile_scores(kind):
+    scores = hostile_scores(kind, 3100, np.random.default_rng(9))
+    select_by_scores(scores, [(0, 3100), (3, 2600)])
+
+
+@not_finite
+@pytest.mark.parametrize("kind", some_slow("few above a tie"))
+def test_hostile_scores_that_do_not_fit_into_registers(kind):
+    scores = hostile_scores(kind, 20_000, np.random.default_rng(10))
+    select_by_scores(scores, [(0, 20_000), (3, 8500)])
+
+
+def test_a_sample_that_says_nothing_costs_passes_and_no_key(monkeypatch):
+    """The sampled positions hold the worst scores of all: both probes count too many."""
+    count = 20_000
+    scores = np.random.default_rng(11).standard_normal(count).astype(np.float32)
+    stretch = count // 4096
+    offs = np.arange(4096)
+    scores[offs * stretch + (offs * 40503 >> 5) % stretch] -= 1000.0
+    select_by_scores(scores, [(0, count)])
+
+
+@not_finite
+def test_nan_ranks_above_infinity_and_infinity_above_the_rest():
+    scores = np.random.default_rng(12).standard_normal(LONGER + 5).astype(np.float32)
+    scores[[3, 900, 2050]] = np.nan
+    scores[[4, 2053]] = np.inf
+    topk_indices = select_by_scores(scores, [(0, len(scores))])
+    assert {3, 4, 900, 2050, 2053} <= set(topk_indices[0].tolist())
+
+
+def test_thousands_of_ties_at_the_threshold():
+    inputs = integer_inputs([(0, 3000), (5, 2100), (8, 40)], 3000, seed=13, device=device())
+    (scores, *_) = oracle(inputs)
+    threshold = scores.sort(descending=True).values[TOPK - 1]
+    assert scores.unique().numel() < 20 and (scores == threshold).sum() > 1
+    assert_right(select(inputs), inputs, is_exact=True)
+
+
+@pytest.mark.parametrize("num_keys", [2100, 9000])
+def test_ties_write_no_slot_behind_the_last(num_keys):
+    inputs = inputs_with_scores(np.ones(num_keys), [(0, num_keys)], device())
+    rows = torch.full((2, TOPK), 77, dtype=torch.int32, device=device())
+    build(ROOM)(*inputs.values(), rows[:1])
+    assert (rows[1] == 77).all()
+    assert rows[0].unique().numel() == TOPK
+
+
+def test_signs_and_zeros_of_scales_and_weights():
+    inputs = random_inputs([(0, 2300), (0, 2300)], 2300, seed=14, device=device())
+    inputs["weights"][0] = -inputs["weights"][0].abs()
+    inputs["k_scale"][100:200] = 0.0
+    inputs["k_scale"][200:1500].neg_()
+    assert_right(select(inputs), inputs)
+
+
+def test_repeated_calls_agree():
+    inputs = integer_inputs([(0, 2100)], 2100, seed=15, device=device())
+    assert torch.equal(select(inputs), select(inputs))
+
+
+def test_no_queries():
+    assert select(random_inputs([], 100, seed=16, device=device())).shape == (0, TOPK)
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda x: {"q_index_fp8": x["q_index_fp8"].float()}, TypeError, ("float8_e4m3fn",)),
+        (lambda x: {"q_index_fp8": x["q_index_fp8"][:, :32]}, ValueError, ("[*, 64, 128]",)),
+        (
+            lambda x: {"k_index_fp8": x["k_index_fp8"].view(torch.uint8)},
+            TypeError,
+            ("k_index_fp8:", "float8_e4m3fn", "uint8"),
+        ),
+        (lambda x: {"k_index_fp8": x["k_index_fp8"][:, :64]}, ValueError, ("[*, 128]",)),
+        (lambda x: {"k_scale": x["k_scale"][:-1]}, ValueError, ("k_scale:", "[90]")),
+        (lambda x: {"k_scale": x["k_scale"].double()}, TypeError, ("k_scale:", "float32")),
+        (lambda x: {"weights": x["weights"].mT}, ValueError, ("weights:", "[3, 64]")),
+        (lambda x: {"row_starts": x["row_starts"].long()}, TypeError, ("row_starts:", "int32")),
+        (lambda x: {"row_ends": x["row_ends"].tolist()}, TypeError, ("row_ends:", "list")),
+        (lambda x: {"row_ends": x["row_ends"].to("meta")}, ValueError, ("row_ends:", "meta")),
+        (lambda x: {"row_ends": x["row_ends"][:2]}, ValueError, ("row_ends:", "[3]")),
+    ],
+)
+def test_bad_input_names_the_argument(change, error, words):
+    inputs = random_inputs([(0, 90), (1, 2), (4, 66)], 90, seed=17)
+    inputs |= change(inputs)
+    with raises_naming(error, *words):
+        build(ROOM)(*inputs.values(), empty_output(3))
+
+
+def test_bad_output_names_the_argument():
+    inputs = random_inputs([(0, 5)] * 4, 5, seed=18)
+    with raises_naming(TypeError, "topk_indices:", "int32", "int64"):
+        build(ROOM)(*inputs.values(), empty_output(4).long())
+    with raises_naming(ValueError, "topk_indices:", "[4, 2048]"):
+        build(ROOM)(*inputs.values(), empty_output(3))
+    shared = torch.zeros(4, TOPK, dtype=torch.int32)
+    inputs["row_ends"] = shared[1, :4]
+    with raises_naming(ValueError, "topk_indices:", "overlap with row_ends"):
+        build(ROOM)(*inputs.values(), shared)
+
+
+def test_a_gpu_without_fp8_is_named(monkeypatch):
+    gpu = SimpleNamespace(name="A100", major=8, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    with raises_naming(RuntimeError, "dsa_indexer_prefill:", "8.9", "A100", "8.0"):
+        module().require_fp8(SimpleNamespace(is_cuda=True, device="cuda:0"))
+    gpu.minor = 9
+    module().require_fp8(SimpleNamespace(is_cuda=True, device="cuda:0"))
+
+
+# Launches
+
+
+@pytest.mark.parametrize("num_keys", [1024, 8192, 16384, 131072, 163840, 1 << 20], ids=str)
+@pytest.mark.parametrize("num_queries", [1, 8, 64, 512, 4096, 8192, 100_000], ids=str)
+def test_scratch_is_bounded_and_blocks_cover_all_queries(num_queries, num_keys):
+    chosen = module().choose(num_queries, num_keys)
+    candidates = 0 if chosen["select"]["FITS"] else 2 * TILE
+    assert 1 <= chosen["block"] <= num_queries
+    assert chosen["block"] * (num_keys + candidates) * 4 <= 160 << 20
+    if num_queries >= 64 and num_keys <= 163840:
+        assert chosen["block"] >= 64
+    assert chosen["select"]["FITS"] == (num_keys <= TILE)
+
+
+def test_a_row_longer_than_the_scratch_is_a_block_of_its_own():
+    assert module().choose(5, 1 << 27)["block"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "group"),
+    [((8, 131072), 8), ((64, 8192), 8), ((512, 32768), 64), ((4096, 131072), 64)],
+)
+def test_few_queries_are_spread_over_more_scoring_programs(sizes, group):
+    assert module().choose(*sizes)["score"]["GROUP"] == group
+
+
+def compile_launches(num_queries, num_keys, capability):
+    inputs = random_inputs([(0, num_keys)] * num_queries, num_keys, seed=19)
+    launches = launches_compile(ROOM, [*inputs.values(), empty_output(num_queries)], capability)
+    assert all(launch["global_scratch_bytes"] == 0 for launch in launches)
+    return [(launch["name"], launch["num_warps"]) for launch in launches]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [90, 100])
+def test_short_contexts_compile_as_one_launch(capability):
+    assert compile_launches(3, 2048, capability) == [("select_kernel", 16)]
+
+
+@pytest.mark.parametrize(
+    ("num_queries", "num_keys", "capability"),
+    [
+        (70, 3000, 90),
+        pytest.param(70, 3000, 100, marks=pytest.mark.slow),
+        pytest.param(1, 40_000, 90, marks=pytest.mark.slow),
+        pytest.param(1, 40_000, 100, marks=pytest.mark.slow),
+    ],
+)
+def test_long_contexts_compile_as_two_launches(num_queries, num_keys, capability):
+    launches = compile_launches(num_queries, num_keys, capability)
+    assert launches == [("score_kernel", 8), ("select_kernel", 16)]
