@@ -20,6 +20,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+# The one definition that is not the contest's. Here, because those who need its name may need no
+# more than the standard library.
+DSA_PREFILL = "dsa_prefill_topk_indexer_fp8_h64_d128_topk2048"
+
 _REQUIRED = object()
 _LIBRARY = re.compile(r"[a-z][a-z0-9_]*\Z")
 _PACKAGE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")

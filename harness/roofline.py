@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.config import DSA_PREFILL
 from harness.errors import DatasetError, UsageError
 from harness.ranges import row_ranges
 
@@ -29,7 +30,6 @@ DSA_INDEXER = "dsa_topk_indexer_fp8_h64_d128_topk2048_ps64"
 DSA_ATTENTION = "dsa_sparse_attention_h16_ckv512_kpe64_topk2048_ps64"
 GDN_DECODE = "gdn_decode_qk4_v8_d128_k_last"
 GDN_PREFILL = "gdn_prefill_qk4_v8_d128_k_last"
-DSA_PREFILL = "dsa_prefill_topk_indexer_fp8_h64_d128_topk2048"
 
 LAUNCH, READ, COPY = "launch", "memory (read)", "memory (copy)"  # what may bind, beside operands
 

@@ -10,7 +10,7 @@ measured of the contest's rooms as it is. Nothing here imports torch before `reg
 
 from __future__ import annotations
 
-from harness.roofline import DSA_PREFILL
+from harness.config import DSA_PREFILL
 
 __all__ = ["DSA_PREFILL", "SOURCES", "register", "rule_sources"]
 

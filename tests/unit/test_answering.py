@@ -78,11 +78,12 @@ def comparable(outcome):
 
 
 def test_nobody_replaces_a_function_of_the_judge():
-    """`judge_untouched` compares the judge with what it was, so nothing else may change it."""
+    """`judge_untouched` compares the judge with what it was, so nothing else may change it, but for
+    what start.py adds to a worker before any solution is there."""
     replaced = re.compile(r"^\s*judge\.\w+ = ", re.MULTILINE)
     sources = list((ROOT / "harness").rglob("*.py"))
     assert len(sources) > 100
-    assert [path.name for path in sources if replaced.search(path.read_text())] == []
+    assert [path.name for path in sources if replaced.search(path.read_text())] == ["start.py"]
     assert replaced.search("def main():\n    judge.judge_and_keep = answer\n")
 
 

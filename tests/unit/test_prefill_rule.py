@@ -10,7 +10,7 @@ from flashinfer_bench.bench.evaluators.registry import resolve_evaluator
 from flashinfer_bench.data import Definition
 
 from harness import rules
-from harness.config import load_workspace
+from harness.config import DSA_PREFILL, load_workspace
 from harness.dataset import WorkloadRow, content_sha256, read_workloads
 from harness.devices import DeviceFacts
 from harness.errors import UsageError
@@ -20,7 +20,7 @@ from harness.evaluate.protocol import Status
 from harness.evaluate.start import describe_values
 from harness.packing import Packed
 from harness.ranges import SCORES, row_ranges, score_pattern
-from harness.roofline import DSA_PREFILL, count_work
+from harness.roofline import count_work
 from harness.rules.prefill_inputs import draw_inputs
 from harness.rules.prefill_selection import PrefillSelectionEvaluator, find_bad_id, scores_of
 from scripts import make_prefill_workloads
