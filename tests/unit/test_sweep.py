@@ -2,6 +2,7 @@
 
 import ast
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ from harness.evaluate.sweep import run_sweep, sweep_on
 from harness.evaluate.verdicts import Judged
 from harness.packing import Packed
 from harness.records import STATUSES, TraceLedger, sole_writer
+from harness.rules import SOURCES
 from tests.small_checkout import add_room, small_checkout, workload_file
 
 CPU = DeviceFacts("cpu", "a processor")
@@ -73,7 +75,7 @@ def workspace(tmp_path, monkeypatch):
 def make_workspace(tmp_path, monkeypatch):
     """A small checkout whose room packs to chosen bytes; blobs are never made."""
     workspace = small_checkout(tmp_path / "checkout")
-    for source in planning.JUDGE_SOURCES:
+    for source in (*planning.JUDGE_SOURCES, *itertools.chain(*SOURCES.values())):
         path = workspace.root / source
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("rules")
