@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import click
 
-from harness import dataset as sets
 from harness.audit.engine import find_target
 from harness.audit.timers import run_timers
-from harness.config import Workspace, load_workspace
+from harness.config import load_workspace
+from harness.devices import read_facts
 from harness.evaluate.progress import SweepProgress
-from harness.profiling.representatives import main_regimes, representative
-
-REGIME = "regime"  # of --workloads: one of each
+from harness.profiling.engine import REGIME, ProfileRequest, choose_workloads
 
 
 @click.command()
@@ -32,18 +30,8 @@ def timers(target: str, workloads: tuple[str, ...], dataset: str | None) -> int:
     farther apart; 4: NCU is not installed or may not read the counters.
     """
     workspace = load_workspace()
-    words = [word for spec in workloads for word in spec.split(",")]
-    chosen = tuple(
-        uuid
-        for word in words
-        for uuid in (one_of_each_regime(workspace, target, dataset) if word == REGIME else [word])
-    )
+    room, _ = find_target(workspace, target)
+    request = ProfileRequest(room, workloads, dataset=dataset)
+    chosen, _ = choose_workloads(workspace, request, read_facts().slug)
     with SweepProgress() as progress:
         return int(run_timers(workspace, target, chosen, progress, dataset))
-
-
-def one_of_each_regime(workspace: Workspace, target: str, dataset: str | None) -> list[str]:
-    """The workload in the middle of each range of the axis that splits the room's most."""
-    room, _ = find_target(workspace, target)
-    rows = sets.read_workloads(sets.locate(workspace, dataset), workspace.room(room))
-    return [representative(regime, {}) for regime in main_regimes(rows)]

@@ -16,7 +16,8 @@ from harness.records import TraceLedger, latest
 @dataclass(frozen=True)
 class Cost:
     """Seconds of a room on an H200. compile_s: once, where nothing is compiled yet. least_s and
-    mean_s: of a workload, all stages, compiled."""
+    mean_s: of a workload, all stages, compiled. Source: one GPU alone, all rooms, compiling, at
+    commit 07c10c9 (scripts/measure_scale.py --phase one)."""
 
     compile_s: float
     least_s: float

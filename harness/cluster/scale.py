@@ -327,8 +327,10 @@ def _conclude(same: Agreement) -> str:
     mean, low, high = (f"{value - 1:+.1%}" for value in (busy.mean, busy.low, busy.high))
     found = f"{mean} on average ({low} to {high})"
     if busy.low <= 1.0 <= busy.high:
-        found += ", which is no effect: the interval holds 0"
+        found += ", not told apart from none"
+    yardstick = same.again_alone
+    mean, low, high = (f"{v - 1:+.1%}" for v in (yardstick.mean, yardstick.low, yardstick.high))
     return (
         f"What a busy GPU beside it does to a latency, by the last row: {found}. Two runs alone "
-        f"differ by {same.again_alone.mean - 1:+.1%}."
+        f"differ by {mean} ({low} to {high}); less than that these runs cannot show."
     )

@@ -5,8 +5,8 @@
       └──► records: every verdict is appended and fsynced before the next one starts
 
 One worker process a room stays warm, in a session of its own. It is replaced after a crash, a
-timeout or a CUDA fault, so that no solution's fault becomes another one's verdict. While it judges,
-the next room's process imports what takes seconds and waits, away from the GPU (standby). A worker
+timeout or a CUDA fault, so that no solution's fault becomes another one's verdict. The next one
+can import what takes seconds before it is needed, and wait, away from the GPU (standby). A worker
 may keep a solution that it judged, to be measured again and again. Whoever asks a worker something
 else than a verdict (replay, audit, profiling) answers jobs in the same loop: answering. This
 package imports no torch; only the worker's modules (worker, judge, timed_call, diagnosis,

@@ -7,7 +7,7 @@ a plan, because a plan depends on that; every worker of an engine has the same d
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -61,7 +61,7 @@ class LocalEngine:
 
     def __enter__(self) -> LocalEngine:
         self._pool = self._make_pool(torch_device(self.facts), self._root)
-        self._pool.stand_by()
+        self._pool.stand_by()  # while the plan is made; not beside what is timed
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,19 +78,16 @@ class LocalEngine:
             dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
 
     def judge(self, jobs: Sequence[Job]) -> Generator[Judged, None, None]:
-        rooms = [list(group) for _, group in itertools.groupby(jobs, key=lambda job: job.room)]
         with hold_device(self.facts), self._pool:
-            for left, group in zip(reversed(range(len(rooms))), rooms, strict=True):
-                self._progress.focus(group[0].room)
+            for room, group in itertools.groupby(jobs, key=lambda job: job.room):
+                self._progress.focus(room)
                 self._pool.renew()
-                yield from self._judge_room(group, is_last=not left)
+                yield from self._judge_room(group)
 
-    def _judge_room(self, jobs: Sequence[Job], is_last: bool) -> Generator[Judged, None, None]:
+    def _judge_room(self, jobs: Iterator[Job]) -> Generator[Judged, None, None]:
         worker = {"gpu": self.facts.uuid} if self.facts.uuid else {}
         clocks = [sample_clocks(self.facts)]
         for job in jobs:
-            if not is_last:
-                self._pool.stand_by()
             self._progress.workload_started(job.uuid, job.settings.timeout_s)
             begin = utc_now(timespec="microseconds")
             outcome = self._pool.run(job, self._progress.stage)

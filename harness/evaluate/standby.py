@@ -16,10 +16,7 @@ import sys
 
 from harness.evaluate import worker
 
-MODULES = (
-    *("harness.evaluate.judge", "harness.evaluate.start", "harness.evaluators"),
-    *("harness.rules.prefill_selection", "triton"),
-)
+MODULES = ("harness.evaluate.judge", "harness.evaluate.start", "harness.evaluators", "triton")
 
 
 def main(read_fd: str, write_fd: str, device: str) -> None:

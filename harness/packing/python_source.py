@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import warnings
@@ -22,12 +23,16 @@ CHECKOUT_PACKAGES = frozenset(
 )
 _SUFFIXES = "|".join(suffix[1:] for suffix in C_SUFFIXES)
 _FILE_NAME = re.compile(rf"(?P<folder>(?:[\w.-]*/)*)(?P<name>[\w-][\w.-]*\.(?:{_SUFFIXES}))\Z")
+_Documented = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 # Constants with these endings are sources, never headers of a toolkit: they must exist.
 _OWN_SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
 
 
+@functools.lru_cache(maxsize=64)
 def parse(source: Source) -> ast.Module:
-    """The syntax tree. Raises PackingError with file and line."""
+    """The syntax tree, not to be changed: who asks twice gets the same one. Raises PackingError
+    with file and line.
+    """
     try:
         with warnings.catch_warnings():  # of the compiler, about the solution's style
             warnings.simplefilter("ignore")
@@ -42,9 +47,8 @@ def python_references(source: Source, siblings: frozenset[str]) -> list[Referenc
     siblings: the file names that it can reach. Raises PackingError for an import that cannot be
     followed or that nothing satisfies where a solution runs.
     """
-    tree = parse(source)
-    collector = _Collector(source.label, siblings, _docstrings(tree))
-    collector.visit(tree)
+    collector = _Collector(source.label, siblings)
+    collector.visit(parse(source))
     return collector.found
 
 
@@ -71,25 +75,26 @@ def top_level(node: ast.AST) -> Iterator[ast.AST]:
             yield from top_level(child)
 
 
-def _docstrings(tree: ast.Module) -> frozenset[int]:
-    """Identities of the constants that are documentation."""
-    owners = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    first = [node.body[0] for node in ast.walk(tree) if isinstance(node, owners) and node.body]
-    return frozenset(id(statement.value) for statement in first if isinstance(statement, ast.Expr))
-
-
 class _Collector(ast.NodeVisitor):
     """Gathers references in the order of the text."""
 
-    def __init__(self, label: str, siblings: frozenset[str], docstrings: frozenset[int]) -> None:
+    def __init__(self, label: str, siblings: frozenset[str]) -> None:
         self.label = label
         self.siblings = siblings
-        self.docstrings = docstrings
+        self.documentation: set[ast.expr] = set()
         self.found: list[Reference] = []
         self.caught: frozenset[str] = frozenset()  # exception names, around the current node
 
     def refuse(self, node: ast.stmt | ast.expr, message: str) -> PackingError:
         return PackingError(f"{self.label}:{node.lineno}: {message}")
+
+    def visit_documented(self, node: _Documented) -> None:
+        if node.body and isinstance(first := node.body[0], ast.Expr):
+            self.documentation.add(first.value)
+        self.generic_visit(node)
+
+    visit_Module = visit_ClassDef = visit_documented
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_documented
 
     def visit_Try(self, node: ast.Try) -> None:
         outside = self.caught
@@ -138,7 +143,7 @@ class _Collector(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        if not isinstance(node.value, str) or id(node) in self.docstrings:
+        if not isinstance(node.value, str) or node in self.documentation:
             return
         if "#include" in node.value:
             self.found.extend(embedded_includes(node.value, node.lineno))

@@ -18,10 +18,11 @@ from flashinfer_bench.compile import BuilderRegistry
 from flashinfer_bench.data import Definition, EvaluationStatus, Solution
 from flashinfer_bench.data import Workload as OfficialWorkload
 
-from harness.evaluate.diagnosis import describe_mismatch, describe_reference
+from harness.evaluate.diagnosis import describe_reference
 from harness.evaluate.judge import PoisoningRunnable
 from harness.evaluate.official_rule import rule_config
 from harness.evaluate.protocol import Job, Outcome, Stage, Status, trial_seed
+from harness.evaluate.start import describe_values
 from harness.replay.batch import (
     DETAIL_CHARACTERS,
     BatchResult,
@@ -243,7 +244,7 @@ class TrialRunner:
         if evaluation.status is EvaluationStatus.INCORRECT_NUMERICAL and not self.selects:
             settings = self.job.settings
             found = (
-                describe_mismatch(
+                describe_values(
                     name, got, want, settings.atol, settings.rtol, settings.required_matched_ratio
                 )
                 for name, got, want in zip(self.definition.outputs, answer, expected, strict=False)

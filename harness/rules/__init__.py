@@ -17,6 +17,7 @@ __all__ = ["DSA_PREFILL", "SOURCES", "register", "rule_sources"]
 # Definition -> the files, beside the judge's own, that say what a right answer to it is.
 SOURCES = {
     DSA_PREFILL: (
+        "harness/evaluate/start.py",
         "harness/ranges.py",
         "harness/rules/__init__.py",
         "harness/rules/prefill_inputs.py",

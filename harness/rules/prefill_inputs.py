@@ -104,10 +104,13 @@ def _stride(axes: Mapping[str, int], stride: int, device: str) -> torch.Tensor:
 
 
 def _better(chosen: torch.Tensor) -> torch.Tensor:
-    """Random multiples of UNIT, of which those of `chosen` are above all others."""
+    """Random multiples of UNIT, of which those of `chosen` are above all others. The threshold of
+    the whole is 0, where the rule's tolerance is least."""
     low = torch.randint(-500, 0, chosen.shape, device=chosen.device)
     high = torch.randint(1, 4000, chosen.shape, device=chosen.device)
-    return UNIT * torch.where(chosen, high, low)
+    scores = torch.where(chosen, high, low)
+    threshold = scores.sort(descending=True).values[min(TOPK, len(scores)) - 1]
+    return UNIT * (scores - threshold)
 
 
 _SCORES: dict[str, Callable[[Mapping[str, int], int, str], torch.Tensor]] = {

@@ -145,8 +145,8 @@ def test_what_is_concluded_rests_on_the_repetition_alone():
     spread = [0.99, 1.0, 1.01] * 20
     shifted = [1.05 * factor for factor in spread]
     same = describe_scale(scattered(shifted, shifted))
-    assert "by the last row: +0.0% on average (+0.0% to +0.0%), which is no effect" in same
-    assert "Two runs alone differ by +5.0%." in same
+    assert "by the last row: +0.0% on average (+0.0% to +0.0%), not told apart from none" in same
+    assert "Two runs alone differ by +5.0% (+4.8% to +5.2%); less than that these runs" in same
     slower = describe_scale(scattered(shifted, spread))
     assert "by the last row: +5.0% on average (+5.0% to +5.0%). Two" in slower
 

@@ -255,6 +255,33 @@ def test_order_and_ties_are_free():
     assert compare(inputs, got, want) is None
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        {"score_levels": 16},
+        {"keys_above_tie": 1000},
+        {"ascending_scores": 1},
+        {"descending_scores": 1},
+        {"candidate_run": 3000},
+        {"candidate_stride": 32},
+    ],
+    ids=lambda pattern: next(iter(pattern)),
+)
+def test_among_hostile_scores_the_least_exchange_is_refused(pattern):
+    """Of a key by the next worse one that was left out: no tolerance reaches that far."""
+    inputs = draw(**pattern)
+    want = reference(ROOM)(*inputs.values())
+    for row, scores in enumerate(oracle(inputs)):
+        left_out = torch.ones(len(scores), dtype=torch.bool)
+        left_out[want[row].long()] = False
+        best = scores.where(left_out, -torch.inf).argmax()
+        better = scores[want[row].long()]
+        worst = better.where(better > scores[best], torch.inf).argmin()
+        got = want.clone()
+        got[row, worst] = best
+        assert "sorted scores wrong" in compare(inputs, got, want)
+
+
 def test_scores_that_differ_by_rounding_may_exchange_keys():
     """At the threshold and no further: a key 0.4 worse passes, one 2 worse does not."""
     scores = torch.cat([torch.full((2047,), 90.0), torch.tensor([0.5, 0.1, -1.5])])

@@ -127,11 +127,11 @@ def test_exit_codes(workspace, outcomes, code):
     assert sweep(workspace, outcomes)[0] is code
 
 
-def test_each_room_has_a_new_worker_that_was_on_standby_while_the_one_before_was_judged(workspace):
+def test_each_room_has_a_new_worker_and_nothing_is_imported_beside_a_timed_call(workspace):
     request = replace(REQUEST, rooms=("gdn_decode", "moe"))
     _, pool, _ = sweep(workspace, [PASSED] * 4, request)
-    decode = ["renew", "stand by", "gdn_decode", "stand by", "gdn_decode"]
-    assert pool.calls == ["stand by", *decode, "renew", "moe", "moe", "close", "close"]
+    rooms = [["renew", room, room] for room in ("gdn_decode", "moe")]
+    assert pool.calls == ["stand by", *rooms[0], *rooms[1], "close", "close"]
 
 
 class Backwards(LocalEngine):
