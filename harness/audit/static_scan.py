@@ -47,7 +47,14 @@ READS = frozenset(
     {"open", "read_text", "read_bytes", "write_text", "write_bytes", "fromfile", "from_file"}
     | {"memmap", "loadtxt"}
 )
+# Names, called or not.
 HIDDEN_CODE = frozenset({"exec", "eval", "compile", "__import__"})
+NAMESPACES = frozenset({"globals", "locals", "vars", "__builtins__"})
+# Attributes, of whatever they are taken: each leads to every name of a module, or to every class.
+INSIDES = frozenset(
+    {"__globals__", "__dict__", "__getattribute__", "__subclasses__"}
+    | {"f_globals", "f_locals", "f_builtins"}
+)
 # Dotted names, called or not.
 FORBIDDEN_NAMES = {
     "sys.modules": "reaches into other modules",
@@ -142,6 +149,10 @@ class _Scanner(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name) -> None:
         if node.id in FOR_BUILDS and id(node) not in self._harmless:
             self._note(node, f"uses {node.id} for {FOR_BUILDS[node.id]}")
+        elif node.id in HIDDEN_CODE:
+            self._note(node, f"{node.id} runs code that cannot be read here")
+        elif node.id in NAMESPACES:
+            self._note(node, f"{node.id} reaches names that cannot be read here")
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -158,8 +169,7 @@ class _Scanner(ast.NodeVisitor):
                 self._note(node, f"takes {alias.name} from another of its files")
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if node.attr in FOR_BUILDS:
-            self._note(node, f"takes {node.attr} from another of its files")
+        self._check_attribute(node, node.attr)
         self._check_name(node)
         self.generic_visit(node)
 
@@ -181,19 +191,18 @@ class _Scanner(ast.NodeVisitor):
         called = function.attr if isinstance(function, ast.Attribute) else ""
         called = function.id if isinstance(function, ast.Name) else called
         dotted = self._dotted(function) or called
-        if called in HIDDEN_CODE and isinstance(function, ast.Name):
-            self._note(node, f"{called}() runs code that cannot be read here")
-        elif called in READS and not self._is_own(node) and dotted != "torch.compile":
+        if called in READS and not self._is_own(node) and dotted != "torch.compile":
             self._note(node, f"{dotted}() opens a file that is not its own source")
         elif called in ("setattr", "delattr") and node.args and self._dotted(node.args[0]):
             self._note(node, f"{called}() changes {self._dotted(node.args[0])}")
+        elif called == "getattr" and len(node.args) > 1:
+            self._check_attribute(node, _text(node.args[1]))
         elif called == "import_module":
-            target = node.args[0] if node.args else None
-            name = target.value if isinstance(target, ast.Constant) else None
-            if isinstance(name, str):
-                self._check_import(node, name)
-            else:
+            name = _text(node.args[0]) if node.args else None
+            if name is None:
                 self._note(node, "import_module() of a name that cannot be read here")
+            else:
+                self._check_import(node, name)
         elif called == "synchronize":
             self._note(node, f"{dotted}() waits for the GPU")
         self.generic_visit(node)
@@ -205,6 +214,13 @@ class _Scanner(ast.NodeVisitor):
         for name, what in FORBIDDEN_NAMES.items():
             if dotted == name or dotted.startswith(name + "."):
                 self._note(node, f"imports {dotted}, which {what}")
+
+    def _check_attribute(self, node: ast.expr, name: str | None) -> None:
+        """name: of an attribute, None where it cannot be read here."""
+        if name in FOR_BUILDS:
+            self._note(node, f"takes {name} from another of its files")
+        elif name in INSIDES:
+            self._note(node, f"{name} reaches names that cannot be read here")
 
     def _check_name(self, node: ast.Attribute) -> None:
         dotted = self._dotted(node)
@@ -243,26 +259,41 @@ class _Scanner(ast.NodeVisitor):
 
 def _harmless_names(node: ast.AST) -> Iterator[ast.Name]:
     """`subprocess` in `subprocess.run([program, "--version"])`, which runs one program and gives it
-    nothing, and in its exception; `tempfile` in `tempfile.TemporaryDirectory`, where reading and
-    writing are findings of their own."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        dotted = f"{node.value.id}.{node.attr}"
-        if dotted in ("subprocess.TimeoutExpired", "tempfile.TemporaryDirectory"):
-            yield node.value
+    nothing, and in `except subprocess.TimeoutExpired`; `tempfile` in a call of
+    `tempfile.TemporaryDirectory`, where reading and writing are findings of their own."""
+    if isinstance(node, ast.ExceptHandler):
+        types = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+        yield from (name for one in types if (name := _module_of(one, "subprocess.TimeoutExpired")))
+    elif isinstance(node, ast.Call) and (
+        name := _module_of(node.func, "tempfile.TemporaryDirectory")
+    ):
+        yield name
     elif isinstance(node, ast.Call) and len(node.args) == 1:
         words, options = node.args[0], {option.arg for option in node.keywords}
+        name = _module_of(node.func, "subprocess.run")
         if (
-            isinstance(node.func, ast.Attribute)
-            and node.func.attr == "run"
-            and isinstance(node.func.value, ast.Name)
+            name is not None
             and isinstance(words, ast.List)
             and len(words.elts) == 2
             and not isinstance(words.elts[0], ast.Starred)
-            and isinstance(words.elts[1], ast.Constant)
-            and words.elts[1].value == "--version"
+            and _text(words.elts[1]) == "--version"
             and options <= VERSION_OPTIONS
         ):
-            yield node.func.value
+            yield name
+
+
+def _module_of(node: ast.AST | None, dotted: str) -> ast.Name | None:
+    """The module's name in an expression that is `dotted`, "module.attribute"; else None."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return node.value if f"{node.value.id}.{node.attr}" == dotted else None
+    return None
+
+
+def _text(node: ast.AST) -> str | None:
+    """The value of a string that stands there, else None."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return None
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ import pytest
 from harness.audit.static_scan import describe, scan
 from harness.config import load_workspace
 from harness.packing import pack
+from tests import cheat_table
 
 WORKSPACE = load_workspace()
 
@@ -37,7 +38,30 @@ def packed(text, path="kernel.py"):
         ("from .toolkit import subprocess", "takes subprocess"),
         ("from . import toolkit\ntoolkit.subprocess.run([])", "takes subprocess"),
         ("from .toolkit import *\nsubprocess.run(['sh'])", "uses subprocess"),
+        ("import subprocess\nsubprocess.TimeoutExpired.__init__", "uses subprocess"),
+        ("import subprocess\nkind = subprocess.TimeoutExpired", "uses subprocess"),
+        (
+            "import subprocess\ntry:\n    a()\nexcept subprocess.Popen(['sh']):\n    pass",
+            "uses subp",
+        ),
+        (
+            "import subprocess\ntry:\n    a()\nexcept (x := subprocess.TimeoutExpired):\n    pass",
+            "uses subprocess",
+        ),
+        ("import subprocess\nglobals()['subprocess'].Popen(['sh'])", "globals reaches names"),
+        ("import subprocess\nvars()['subprocess'].Popen(['sh'])", "vars reaches names"),
+        ("import subprocess\nlocals()['subprocess'].Popen(['sh'])", "locals reaches names"),
+        ("names = globals\nnames()['subprocess'].Popen(['sh'])", "globals reaches names"),
+        ("__builtins__['ev' + 'al']('1')", "__builtins__ reaches names"),
+        ("run.__globals__['Popen'](['sh'])", "__globals__ reaches names"),
+        ("getattr(run, '__globals__')['Popen'](['sh'])", "__globals__ reaches names"),
+        ("from . import toolkit\ntoolkit.__dict__['subprocess'].Popen(['sh'])", "__dict__ reaches"),
+        ("from . import toolkit\ngetattr(toolkit, 'subprocess').Popen(['sh'])", "takes subprocess"),
+        ("object.__subclasses__()", "__subclasses__ reaches names"),
+        ("error.__traceback__.tb_frame.f_globals", "f_globals reaches names"),
         ("import tempfile\ntempfile.NamedTemporaryFile()", "uses tempfile"),
+        ("import tempfile\nfolder = tempfile.TemporaryDirectory", "uses tempfile"),
+        ("import tempfile\ntempfile.TemporaryDirectory.cleanup(x)", "uses tempfile"),
         ("from tempfile import TemporaryDirectory", "files"),
         ("from threading import Thread", "starts a thread"),
         ("import threading as t\nt.Timer(1, print)", "starts a thread"),
@@ -62,7 +86,8 @@ def packed(text, path="kernel.py"):
         ("from pathlib import Path\nPath('/tmp/x').read_bytes()", "opens a file"),
         ("import torch\ntorch.load('x')", "reads a file"),
         ("import numpy as np\nnp.fromfile('x')", "opens a file"),
-        ("exec('import torch')", "cannot be read here"),
+        ("exec('import torch')", "exec runs code that cannot be read here"),
+        ("find = __import__\nfind('sub' + 'process')", "__import__ runs code"),
         ("x = (", "cannot be read as Python"),
     ],
 )
@@ -88,12 +113,18 @@ def test_python_that_reaches_out_is_found_with_its_line(text, words):
         "import re\nre.compile('a')",
         "import subprocess\nsubprocess.run([nvcc, '--version'], text=True, timeout=9)",
         "import subprocess\ntry:\n    ask()\nexcept subprocess.TimeoutExpired:\n    pass",
+        "import subprocess\ntry:\n    a()\nexcept (OSError, subprocess.TimeoutExpired):\n    b()",
+        "import torch\nkind = getattr(torch, 'float8_e4m3fn')\nself.vars = self.locals",
         "import tempfile\nwith tempfile.TemporaryDirectory() as folder:\n    build(folder)",
         "out = {}\nout['a'] = 1\nout.setdefault('b', []).append(1)",
     ],
 )
 def test_what_a_kernel_may_do_is_left_alone(text):
     assert scan(packed(text)) == []
+
+
+def test_a_name_that_is_put_together_is_left_to_the_probes():
+    assert scan(packed(cheat_table.source("opens_a_file_by_another_name"))) == []
 
 
 @pytest.mark.parametrize(
