@@ -14,7 +14,6 @@ import argparse
 import ast
 import hashlib
 import json
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from harness.audit.record import load_audit
 from harness.config import load_workspace
 from harness.devices import read_facts
 from harness.files import write_atomically
+from harness.report.blocks import replace_block
 from tests import cheat_table
 from tests.cheat_table import CHEATS
 from tests.unit.fault_registry import ALL_FAULTS, GPU_FAULTS, Fault
@@ -212,7 +212,7 @@ def render_rooms() -> str:
 
 
 def tables(rows: dict[tuple[str, str], Row]) -> dict[str, str]:
-    """Every table of the page by its mark."""
+    """Every table of the page by its block's name."""
     return {
         "faults": render_faults(rows),
         "cheats": render_cheats(rows),
@@ -220,16 +220,11 @@ def tables(rows: dict[tuple[str, str], Row]) -> dict[str, str]:
     }
 
 
-def shown(text: str, mark: str) -> str:
-    """What the page holds between a mark and its end."""
-    return text.split(f"<!-- {mark} -->\n")[1].split(f"\n<!-- end {mark} -->")[0]
-
-
 def show(rows: dict[tuple[str, str], Row], page: Path = PAGE) -> None:
+    """Write the tables into the page's blocks. Raises UsageError where it lacks one."""
     text = page.read_text(encoding="utf-8")
-    for mark, table in tables(rows).items():
-        block = re.compile(f"(<!-- {mark} -->\n).*?(\n<!-- end {mark} -->)", re.DOTALL)
-        text = block.sub(lambda found, table=table: found[1] + table + found[2], text)
+    for name, table in tables(rows).items():
+        text = replace_block(text, name, table)
     write_atomically(page, text)
 
 

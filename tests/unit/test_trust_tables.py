@@ -5,18 +5,20 @@ from dataclasses import replace
 
 import pytest
 
+from harness.errors import UsageError
+from harness.report import read_block
 from tests import trust_results
 from tests.cheat_table import CHEATS
-from tests.trust_results import JUDGED, PROBED, Reports, Row, keep, load, result, shown, tables
+from tests.trust_results import JUDGED, PROBED, Reports, Row, keep, load, result, tables
 from tests.unit.fault_registry import ALL_FAULTS, GPU_FAULTS
 
 AGAIN = "run `python -m tests.trust_results`"
 
 
-@pytest.mark.parametrize("mark", ["faults", "cheats", "rooms"])
-def test_the_document_shows_what_is_kept(mark):
+@pytest.mark.parametrize("name", ["faults", "cheats", "rooms"])
+def test_the_document_shows_what_is_kept(name):
     text = trust_results.PAGE.read_text(encoding="utf-8")
-    assert shown(text, mark) == tables(load())[mark], f"{AGAIN} --show"
+    assert read_block(text, name) == tables(load())[name], f"{AGAIN} --show"
 
 
 def test_every_fault_that_needs_no_gpu_was_tried_as_it_is_and_passed():
@@ -121,6 +123,15 @@ def test_a_page_is_written_once(tmp_path):
     shutil.copy(trust_results.PAGE, page)
     trust_results.show({}, page)
     once = page.read_text()
-    assert shown(once, "faults").count(trust_results.NOT_RUN) == len(ALL_FAULTS)
+    assert read_block(once, "faults").count(trust_results.NOT_RUN) == len(ALL_FAULTS)
     trust_results.show({}, page)
     assert page.read_text() == once
+
+
+def test_a_page_without_a_table_is_refused_and_stays_as_it_was(tmp_path):
+    page = tmp_path / "trust.md"
+    text = trust_results.PAGE.read_text().replace("<!-- cheats: end -->", "")
+    page.write_text(text)
+    with pytest.raises(UsageError, match="block cheats"):
+        trust_results.show({}, page)
+    assert page.read_text() == text
