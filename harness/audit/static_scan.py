@@ -171,20 +171,12 @@ class _Scanner(ast.NodeVisitor):
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self._check_attribute(node, node.attr)
         self._check_name(node)
+        self._check_target(node, node, "")
         self.generic_visit(node)
 
-    def visit_Assign(self, node: ast.Assign) -> None:
-        for target in node.targets:
-            self._check_target(target)
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self._check_target(node, node.value, "[...]")
         self.generic_visit(node)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        self._check_target(node.target)
-        self.generic_visit(node)
-
-    def visit_Delete(self, node: ast.Delete) -> None:
-        for target in node.targets:
-            self._check_target(target)
 
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
@@ -227,17 +219,13 @@ class _Scanner(ast.NodeVisitor):
         if dotted in FORBIDDEN_NAMES and dotted != "torch.cuda.synchronize":
             self._note(node, f"{dotted} {FORBIDDEN_NAMES[dotted]}")
 
-    def _check_target(self, target: ast.expr) -> None:
-        """Whatever is assigned to below an imported module is somebody else's."""
-        if isinstance(target, ast.Tuple | ast.List):
-            for part in target.elts:
-                self._check_target(part)
-            return
-        holder = target.value if isinstance(target, ast.Subscript) else target
-        dotted = self._dotted(holder)
-        is_entry = isinstance(target, ast.Subscript)
+    def _check_target(
+        self, node: ast.Attribute | ast.Subscript, holder: ast.expr, entry: str
+    ) -> None:
+        """Whatever is set or deleted below an imported module is somebody else's."""
+        dotted = None if isinstance(node.ctx, ast.Load) else self._dotted(holder)
         if dotted and "." in dotted and not dotted.startswith((*MAY_BE_SET, "os.environ")):
-            self._note(target, f"changes {dotted}{'[...]' if is_entry else ''}")
+            self._note(node, f"changes {dotted}{entry}")
 
     def _dotted(self, node: ast.AST) -> str | None:
         """The full name of an expression that starts at an imported module, or None."""
