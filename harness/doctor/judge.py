@@ -25,6 +25,11 @@ from harness.files import require_writable
 from harness.packing import PORTABLE, Packed, pack
 from harness.records import all_latest, settings_sha256
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 HASH_CHARACTERS = 8
 PINS = "constraints.txt"
 NATIVE_SHELF = "solutions/common/toolkit.py"
@@ -66,10 +71,14 @@ def check_versions(facts: DeviceFacts, pins: Mapping[str, str]) -> Check:
 
 def read_dependencies(root: Path) -> list[str]:
     """Names of the distributions that pyproject.toml says everything here needs."""
-    text = (root / "pyproject.toml").read_text(encoding="utf-8")
-    block = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
-    lines = re.findall(r'^\s*"([A-Za-z0-9_.-]+)[^";]*(;[^"]*)?"', block[1] if block else "", re.M)
-    return [name for name, marker in lines if not marker or sys.version_info < (3, 11)]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = []
+    for requirement in project["dependencies"]:
+        name = re.match(r"[A-Za-z0-9_.-]+", requirement)
+        is_for_older = ";" in requirement  # the one marker there: Python below 3.11
+        if name and (not is_for_older or sys.version_info < (3, 11)):
+            found.append(name[0])
+    return found
 
 
 def check_packages(names: Sequence[str]) -> Check:

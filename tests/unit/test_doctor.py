@@ -390,6 +390,14 @@ def test_it_runs_where_only_its_command_line_is_installed():
     assert [line[6:].split()[0] for line in lines] == names, child.stderr
 
 
+def test_dependencies_are_read_as_toml_however_it_is_laid_out(tmp_path):
+    page = tmp_path / "pyproject.toml"
+    text = '"rich>=13.7", "ray[default]>=2", "old; python_version < \'3.11\'", "numpy"'
+    page.write_text(f"[project]\nname = 'x'\ndependencies = [{text}]  # one line\n")
+    older = ["old"] if sys.version_info < (3, 11) else []
+    assert judge.read_dependencies(tmp_path) == ["rich", "ray", *older, "numpy"]
+
+
 def test_what_is_not_installed_is_named(monkeypatch):
     names = judge.read_dependencies(ROOT)
     assert {"rich", "click", "numpy", "torch", "apache-tvm-ffi"} <= set(names)
