@@ -20,8 +20,8 @@ GATE, SWEEP, CONFIRMATION, REPLAY = "gate", "sweep", "confirmation", "replay"
 
 SMALL_GAIN = 0.02  # of latency: below it a change must be small too
 MANY_LINES = 20
-# Recorded comparisons show two processes of one solution apart by 0.8 to 2 % over three workloads.
-# What is as fast as the baseline there may be faster elsewhere, and must not be lost to that noise.
+# A choice: what is as fast as the baseline on a few workloads may be faster elsewhere. In some
+# rooms the controls of results/compare are further off: docs/controller.md, "The gate's 1 %".
 GATE_TOLERANCE = 0.01
 
 

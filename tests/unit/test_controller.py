@@ -1,14 +1,18 @@
 """The controller's pure parts on scripted histories: labels, gates, supervision, directions."""
 
 import dataclasses
+import math
+from pathlib import Path
 
 import pytest
 
 from harness.compare.analysis import analyse
+from harness.compare.record import CONTROL, all_compare
 from harness.controller.decision import (
     ARCHIVE,
     CONFIRMATION,
     GATE,
+    GATE_TOLERANCE,
     LABELS,
     MANY_LINES,
     PROMOTE,
@@ -25,6 +29,7 @@ from harness.controller.decision import (
 )
 from harness.controller.directions import CATALOGUE, Direction, choose_direction
 from harness.controller.memory import ClosedRound, failures_in_state, is_blocked
+from harness.controller.regimes import derive_regimes
 from harness.controller.state import NEW, SAME, SIMILAR, Profile, StateMatch, match, signature
 from harness.controller.supervisor import (
     PLATEAU_ROUNDS,
@@ -32,9 +37,11 @@ from harness.controller.supervisor import (
     Budget,
     supervise,
 )
+from harness.records import all_latest
 from harness.records.strict_json import Fields
 from tests.sample_compare import compare_record
 
+ROOT = Path(__file__).resolve().parents[2]
 PASSED = Result(3, 3, score=1.1, low=1.05, high=1.15, geometric_mean=1.1, ratio_of_means=1.1)
 WHOLE = Evidence(0, PASSED, PASSED, PASSED, "")
 
@@ -46,6 +53,21 @@ def changed(stage, **changes):
 
 
 # Labels
+
+
+def test_the_gates_tolerance_is_the_pages_and_a_choice():
+    """Two processes of one solution are further apart on some room's representatives."""
+    page = (ROOT / "docs" / "controller.md").read_text(encoding="utf-8")
+    words = f"more than {100 * GATE_TOLERANCE:g} % slower by the geometric mean goes no further"
+    assert words in " ".join(page.split()) and f"The gate's {100 * GATE_TOLERANCE:g} %" in page
+    runs = {run.room: run for run in all_latest(ROOT)}
+    apart = {}
+    for record in all_compare(ROOT):
+        few = derive_regimes(runs[record.room]).representatives
+        rows = tuple(row for row in record.workloads if row.uuid in few)
+        control = analyse(dataclasses.replace(record, workloads=rows), "ours", CONTROL)
+        apart[record.room] = abs(math.log(control.geometric_mean))
+    assert max(apart.values()) > GATE_TOLERANCE, f"{apart}: the records bear it now; say so"
 
 
 def test_a_confirmed_gain_on_every_workload_is_promoted():

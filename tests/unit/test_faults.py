@@ -114,6 +114,13 @@ def test_what_a_worker_needs_reaches_it():
     assert without_secrets(needed) == needed
 
 
+def test_the_page_names_every_sign_of_a_secret_that_the_code_goes_by():
+    page = (TESTS.parent / "docs" / "faults.md").read_text(encoding="utf-8")
+    signs = re.findall(r"\b[A-Z][A-Z_]+\b|\b[A-Z]\w+=", without_secrets.__doc__ or "")
+    assert {"TOKEN", "AUTH", "API_KEY", "Key="} <= set(signs)
+    assert [sign for sign in signs if f"`{sign}`" not in page] == []
+
+
 def test_a_worker_of_the_pool_starts_without_the_secrets_of_its_parent(tmp_path, monkeypatch):
     monkeypatch.setenv("TEAM_TOKEN", "hidden")
     monkeypatch.setenv("TEAM_NAME", "seen")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.config import load_workspace
 from harness.errors import UsageError
 from harness.report import read_block
 from tests import trust_results
@@ -19,6 +20,13 @@ AGAIN = "run `python -m tests.trust_results`"
 def test_the_document_shows_what_is_kept(name):
     text = trust_results.PAGE.read_text(encoding="utf-8")
     assert read_block(text, name) == tables(load())[name], f"{AGAIN} --show"
+
+
+def test_what_was_run_under_main_is_said_of_the_contests_rooms_alone():
+    text = trust_results.PAGE.read_text(encoding="utf-8")
+    section = text.split("\n## Under main\n")[1]
+    assert len(load_workspace().contest_rooms) == 5
+    assert "the contest's five rooms" in section and "all rooms" not in section
 
 
 def test_every_fault_that_needs_no_gpu_was_tried_as_it_is_and_passed():
