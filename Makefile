@@ -25,7 +25,7 @@ endif
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-evaluate: pack  ## pack all rooms, judge them and, on a GPU, time them
+evaluate: pack  ## pack every room, judge the contest's five and, on a GPU, time them
 	$(PYTHON) -m harness evaluate $(EVALUATE)
 
 test: $(READY)  ## the quick tests: some minutes on two cores

@@ -24,7 +24,7 @@ RUN = "candidate_run"  # all better keys lie in one run of so many
 STRIDE = "candidate_stride"  # all better keys are among the first 16 of each so many
 SCORES = (LEVELS, ABOVE_TIE, ASCENDING, DESCENDING, OUTLIERS, RUN, STRIDE)
 
-TOPK = 2048
+TOPK = 2048  # keys that a query keeps: the same in every DSA definition
 _FIXED_LENGTHS = (0, TOPK, TOPK + 1, 1)  # of the first four of each 16 ragged ranges
 _STEP_START, _STEP_LENGTH = 2_654_435_761, 2_246_822_519  # odd, of 32 bits: they spread multiples
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from harness.config import DSA_PREFILL
 from harness.errors import DatasetError, UsageError
-from harness.ranges import row_ranges
+from harness.ranges import TOPK, row_ranges
 
 FP32_BYTES, INT32_BYTES, INT64_BYTES, BF16_BYTES = 4, 4, 8, 2
 COPY_SHARE = 1 / 3  # from this share of written bytes on, the copy bandwidth binds
@@ -41,7 +41,7 @@ NUM_EXPERTS, NUM_LOCAL_EXPERTS, NUM_GROUPS, KEPT_GROUPS, EXPERTS_PER_TOKEN = 256
 SCALE_BLOCK = 128
 
 QO_HEADS, CKV_DIM, KPE_DIM = 16, 512, 64  # dsa_attention
-INDEX_HEADS, INDEX_DIM, PAGE_SIZE, TOPK = 64, 128, 64, 2048  # dsa_indexer, TOPK of all three
+INDEX_HEADS, INDEX_DIM, PAGE_SIZE = 64, 128, 64  # dsa_indexer
 
 
 @dataclass(frozen=True)

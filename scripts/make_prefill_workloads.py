@@ -1,10 +1,11 @@
 """Writes workloads/dsa_prefill/<definition>.jsonl: sizes, ranges and score patterns, no tensor.
 
-    python scripts/make_prefill_workloads.py [--check]    --check writes nothing, 1 on drift
+    python scripts/make_prefill_workloads.py
 
 What the axes beyond the definition's mean is in harness/ranges.py. A UUID names its axes for good.
 """
 
+import argparse
 import json
 import sys
 import uuid
@@ -13,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from harness.config import DSA_PREFILL  # noqa: E402
 from harness.files import write_atomically  # noqa: E402
-from harness.roofline import DSA_PREFILL  # noqa: E402
 
 PATH = ROOT / "workloads" / "dsa_prefill" / f"{DSA_PREFILL}.jsonl"
 INPUTS = ("q_index_fp8", "k_index_fp8", "k_scale", "weights", "row_starts", "row_ends")
@@ -50,7 +51,11 @@ def render() -> str:
     return text
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(PATH.read_text(encoding="utf-8") != render())
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=f"Write {PATH.relative_to(ROOT)}.")
+    parser.parse_args(arguments)  # takes none: whatever is given is refused, and nothing written
     write_atomically(PATH, render())
+
+
+if __name__ == "__main__":
+    main()

@@ -3,11 +3,11 @@
 With i a query, j a key of its range [row_starts[i], row_ends[i]) and h one of 64 index heads:
 
     score[i,j] = sum over h of  weights[i,h] * max(0, q[i,h,:] . K[j,:])
-    topk[i,:]  = the min(2048, length of the range) keys with the best scores, best first, then -1
+    topk[i,:]  = the min(2048, length of the range) keys with the best scores, then -1
 
-K[j,:] is 128 FP8 codes times one fp32 scale. The keys lie in one piece, and an id is a key's row.
-A range is cut to [0, num_keys); one that ends before it starts is empty. This definition is the
-project's own, not the contest's.
+in any order, and of equal scores any. K[j,:] is 128 FP8 codes times one fp32 scale. The keys lie in
+one piece, and an id is a key's row. A range is cut to [0, num_keys); one that ends before it starts
+is empty. This definition is the project's own, not the contest's.
 """
 
 import torch
@@ -18,7 +18,7 @@ DEFINITION = {
         "Lightning indexer of DeepSeek sparse attention over long contexts: scores every key of a "
         "query's range with FP8 queries and keys (ReLU of 64 heads' products, weighted sum over "
         "the heads) and returns the ids of the 2048 best. Many queries share one run of keys, as "
-        "in chunked prefill. Exact: any order, ties any way."
+        "in chunked prefill. Exact; in any order, ties any way."
     ),
     "op_type": "dsa_prefill",
     "tags": [
@@ -71,7 +71,7 @@ DEFINITION = {
         "topk_indices": {
             "shape": ["num_queries", "topk"],
             "dtype": "int32",
-            "description": "Rows of k_index_fp8, best first; -1 where a range has fewer.",
+            "description": "Rows of k_index_fp8, in any order; then -1 where a range has fewer.",
         },
     },
 }

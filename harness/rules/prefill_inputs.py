@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 import torch
 
 from harness import ranges
+from harness.evaluators import AMAX_FLOOR, FP8_MAX
 from harness.ranges import TOPK, row_ranges, score_pattern
 
 NUM_HEADS, HEAD_DIM = 64, 128
-FP8_MAX = 448.0
-AMAX_FLOOR = 1e-4  # keeps the scale of an all-zero key finite
 QUERY_LIMIT = 2.0  # the official draw of FP8 inputs
-UNIT = 16.0  # between neighbouring scores: far beyond the rule's tolerance
+UNIT = 16.0  # least distance of two scores: far beyond the rule's atol
+GROWTH = 80.0  # steps in which ascending scores grow e-fold: 1.2 % a step, beyond its rtol
 OUTLIER_FACTOR = 2.0**20
 STRIDE_KEYS = 16  # of each stride that hold the better keys
 
@@ -82,9 +82,14 @@ def _above_tie(axes: Mapping[str, int], above: int, device: str) -> torch.Tensor
 
 
 def _ascending(axes: Mapping[str, int], _: int, device: str) -> torch.Tensor:
-    """The threshold of a causal range in the middle is 0, where the rule's tolerance is least."""
-    keys, queries = axes[ranges.KEYS], axes[ranges.QUERIES]
-    return UNIT * (torch.arange(keys, device=device) - (keys - TOPK - queries // 2))
+    """The thresholds of causal ranges are neighbours, one a query, the middle one 0. From there the
+    steps grow with the scores, so that none is within the rule's tolerance, up to the last
+    threshold on either side."""
+    keys, half = axes[ranges.KEYS], axes[ranges.QUERIES] // 2
+    step = torch.arange(keys, device=device) - (keys - TOPK - half)
+    near = step.clamp(-half, half)
+    rise = GROWTH * torch.sinh(near / GROWTH)
+    return UNIT * (rise + (step - near) * torch.cosh(near / GROWTH))
 
 
 def _descending(axes: Mapping[str, int], _: int, device: str) -> torch.Tensor:

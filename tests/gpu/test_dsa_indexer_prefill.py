@@ -11,11 +11,13 @@ from harness.dataset import read_workloads
 from harness.rules.prefill_inputs import draw_inputs
 from tests.gpu.streams import replay_captured, run_behind_slow_producer
 from tests.oracles.dsa_indexer_prefill import (
+    HOSTILE_KINDS,
     TOPK,
     check,
     check_block,
     cut,
     empty_output,
+    hostile_scores,
     inputs_with_scores,
     integer_inputs,
     oracle,
@@ -34,32 +36,16 @@ ROWS_CHECKED = 32  # of large cases, first and last among them, against fp64
 BLOCK_ROWS = 64  # whose own scores are in memory at once
 
 
-@pytest.fixture(params=[None, "portable"], ids=["whole", "portable"])
-def route(request):
-    """The room as it is, native route and all where it has one, and the room without it."""
-    return request.param
-
-
-@pytest.fixture
-def select(route):
-    """inputs by name -> topk_indices, on the route of the test."""
-
-    def run(inputs):
-        outputs = [empty_output(len(inputs["row_starts"]), "cuda")]
-        return call(ROOM, list(inputs.values()), outputs, route)[0]
-
-    return run
-
-
-def kernel_module(route="portable"):
-    package = build(ROOM, route)._callable.__module__.rpartition(".")[0]
-    return sys.modules[f"{package}.kernel"]
+def select(inputs):
+    """inputs by name -> topk_indices."""
+    outputs = [empty_output(len(inputs["row_starts"]), "cuda")]
+    return call(ROOM, list(inputs.values()), outputs)[0]
 
 
 def own_scores(inputs, first, stop):
-    """Scores of queries [first, stop) as the portable route's score_kernel computes them, fp32
+    """Scores of queries [first, stop) as the room's score_kernel computes them, fp32
     [stop - first, num_keys]; any number where no long range has a key."""
-    module = kernel_module()
+    module = sys.modules[build(ROOM)._callable.__module__]
     num_keys, count = inputs["k_index_fp8"].shape[0], stop - first
     score = dict(module.choose(count, num_keys)["score"])
     bits = torch.zeros(count, num_keys, dtype=torch.int32, device="cuda")
@@ -121,15 +107,13 @@ def label(row):
 
 
 @pytest.mark.parametrize("row", WORKLOADS, ids=label)
-def test_every_row_of_every_workload_is_exact_for_the_portable_routes_scores(row):
+def test_every_row_of_every_workload_is_exact_for_the_kernels_own_scores(row):
     inputs = workload_inputs(row)
-    outputs = [empty_output(row.axes["num_queries"], "cuda")]
-    (topk_indices,) = call(ROOM, list(inputs.values()), outputs, "portable")
-    assert_exact(topk_indices, inputs)
+    assert_exact(select(inputs), inputs)
 
 
 @pytest.mark.parametrize("row", WORKLOADS, ids=label)
-def test_workloads_agree_with_fp64_within_the_error_of_fp8_sums(row, select):
+def test_workloads_agree_with_fp64_within_the_error_of_fp8_sums(row):
     inputs = workload_inputs(row)
     assert_close_to_fp64(select(inputs), inputs)
 
@@ -141,7 +125,7 @@ def test_own_scores_are_close_to_fp64():
 
 
 @pytest.mark.parametrize("kind", ["integers", "scores"])
-def test_exact_scores_are_selected_exactly(kind, select):
+def test_exact_scores_are_selected_exactly(kind):
     ranges = [(0, 40_000), (17, 8300), (1, 2051), (3, 2051), (39_000, 40_000), (5, 5)] * 40
     if kind == "integers":
         inputs = integer_inputs(ranges, 40_000, seed=3, device="cuda")
@@ -151,56 +135,17 @@ def test_exact_scores_are_selected_exactly(kind, select):
     check(select(inputs), inputs, oracle(inputs))
 
 
-def hostile(kind, count):
-    rng = np.random.default_rng(count)
-    steps = np.arange(count, dtype=np.float32)
-    return {
-        "equal": lambda: np.full(count, -0.25),
-        "zero": lambda: np.zeros(count),
-        "ascending": lambda: steps - count / 2,
-        "descending": lambda: -steps,
-        "two values": lambda: rng.choice([1.0, 2.0], count, p=[0.8, 0.2]),
-        "few above a tie": lambda: np.where(rng.permutation(count) < 1000, 2.0, 1.0),
-        "2048 above a tie": lambda: np.where(rng.permutation(count) < TOPK, 2.0, 1.0),
-        "all magnitudes": lambda: 10.0 ** rng.uniform(-30, 30, count) * rng.choice([-1, 1], count),
-        "adjacent floats": lambda: (
-            (np.float32(1).view(np.int32) + rng.permutation(count))
-            .astype(np.int32)
-            .view(np.float32)
-        ),
-        "one outlier": lambda: np.where(steps == 77, 3e37, rng.uniform(0, 1e-3, count)),
-        "a run": lambda: np.where((steps > 500) & (steps < 5000), 9.0, 0.0) + rng.random(count),
-        "a residue": lambda: np.where(steps % 128 < 16, 9.0, 0.0) + rng.random(count),
-    }[kind]().astype(np.float32)
-
-
-KINDS = [
-    "equal",
-    "zero",
-    "ascending",
-    "descending",
-    "two values",
-    "few above a tie",
-    "2048 above a tie",
-    "all magnitudes",
-    "adjacent floats",
-    "one outlier",
-    "a run",
-    "a residue",
-]
-
-
 @pytest.mark.parametrize("count", [2049, 8192, 8193, 131072])
-@pytest.mark.parametrize("kind", KINDS)
-def test_hostile_scores(kind, count, select):
+@pytest.mark.parametrize("kind", HOSTILE_KINDS)
+def test_hostile_scores(kind, count):
     """The selection from given fp32 scores is exact, for one query and for many."""
-    scores = torch.from_numpy(hostile(kind, count)).cuda()
+    scores = torch.from_numpy(hostile_scores(kind, count)).cuda()
     ranges = [(0, count)] * 9 + [(count // 3, count), (0, count - 1)]
     inputs = inputs_with_scores(scores, ranges, device="cuda")
     check(select(inputs), inputs, iter([scores[start:end] for start, end in ranges]))
 
 
-def test_not_finite_scores_rank_first(select):
+def test_not_finite_scores_rank_first():
     scores = torch.randn(20_000, device="cuda")
     scores[[3, 900, 19_999]] = float("nan")
     scores[[4, 2053]] = float("inf")
@@ -209,7 +154,7 @@ def test_not_finite_scores_rank_first(select):
     assert {3, 900, 19_999} <= set(chosen[0].tolist())
 
 
-def test_keys_outside_a_range_do_not_count(select):
+def test_keys_outside_a_range_do_not_count():
     inputs = random_inputs([(10, 9000), (300, 2400)] * 3, 9600, seed=4, device="cuda")
     inputs["q_index_fp8"] = inputs["q_index_fp8"].float().abs().to(torch.float8_e4m3fn)
     inputs["weights"].abs_()
@@ -218,7 +163,7 @@ def test_keys_outside_a_range_do_not_count(select):
     assert_close_to_fp64(select(inputs), inputs)
 
 
-def test_ranges_outside_the_keys_are_cut(select):
+def test_ranges_outside_the_keys_are_cut():
     ranges = [(-5, 2100), (100, 2**31 - 1), (-(2**31), 2**31 - 1), (900, 100), (50_000, 60_000)]
     inputs = random_inputs(ranges, 9000, seed=5, device="cuda")
     chosen = select(inputs)
@@ -226,7 +171,7 @@ def test_ranges_outside_the_keys_are_cut(select):
     assert (chosen[3:] == -1).all()
 
 
-def test_a_negative_scale_turns_its_key(select):
+def test_a_negative_scale_turns_its_key():
     inputs = random_inputs([(0, 9000)] * 3, 9000, seed=6, device="cuda")
     inputs["k_scale"][::3].neg_()
     inputs["k_scale"][5:50].zero_()
@@ -234,22 +179,22 @@ def test_a_negative_scale_turns_its_key(select):
 
 
 @pytest.mark.parametrize(("num_queries", "num_keys"), [(4096, 131072), (8192, 163840)])
-def test_extra_memory_is_bounded(num_queries, num_keys, route):
+def test_extra_memory_is_bounded(num_queries, num_keys):
     ranges = [(0, num_keys - num_queries + 1 + row) for row in range(num_queries)]
     inputs = random_inputs(ranges, num_keys, seed=7, device="cuda")
     output = empty_output(num_queries, "cuda")
-    build(ROOM, route)(*inputs.values(), output)
+    build(ROOM)(*inputs.values(), output)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    build(ROOM, route)(*inputs.values(), output)
+    build(ROOM)(*inputs.values(), output)
     torch.cuda.synchronize()
     assert torch.cuda.max_memory_allocated() - before < MEMORY_LIMIT
 
 
 @pytest.mark.parametrize("num_keys", [3000, 40_000])
-def test_repeated_calls_choose_the_same(num_keys, select):
+def test_repeated_calls_choose_the_same(num_keys):
     inputs = random_inputs([(0, num_keys), (9, 2900)] * 70, num_keys, seed=8, device="cuda")
     first = select(inputs).sort(dim=1).values
     for _ in range(5):
@@ -257,23 +202,23 @@ def test_repeated_calls_choose_the_same(num_keys, select):
 
 
 @pytest.mark.parametrize("num_keys", [2000, 3000, 40_000])
-def test_waits_for_its_inputs_on_the_current_stream(num_keys, select, route):
+def test_waits_for_its_inputs_on_the_current_stream(num_keys):
     inputs = random_inputs([(0, num_keys), (9, 1900)], num_keys, seed=9, device="cuda")
     outputs = [empty_output(2, "cuda")]
-    (late,) = run_behind_slow_producer(ROOM, list(inputs.values()), outputs, route)
+    (late,) = run_behind_slow_producer(ROOM, list(inputs.values()), outputs)
     assert torch.equal(late.sort(dim=1).values, select(inputs).sort(dim=1).values)
 
 
 @pytest.mark.parametrize(("num_queries", "num_keys"), [(8, 40_000), (600, 40_000), (2, 2000)])
-def test_replays_from_a_graph(num_queries, num_keys, select, route):
+def test_replays_from_a_graph(num_queries, num_keys):
     inputs = random_inputs([(0, num_keys)] * num_queries, num_keys, seed=10, device="cuda")
     outputs = [empty_output(num_queries, "cuda")]
-    (replayed,) = replay_captured(ROOM, list(inputs.values()), outputs, route=route)
+    (replayed,) = replay_captured(ROOM, list(inputs.values()), outputs)
     assert torch.equal(replayed.sort(dim=1).values, select(inputs).sort(dim=1).values)
 
 
 @pytest.mark.parametrize("name", ["k_index_fp8", "row_starts", "topk_indices"])
-def test_tensors_that_start_off_a_16_byte_boundary(name, route):
+def test_tensors_that_start_off_a_16_byte_boundary(name):
     inputs = random_inputs([(0, 9000), (3, 100)], 9000, seed=11, device="cuda")
     tensors = inputs | {"topk_indices": empty_output(2, "cuda")}
     flat = tensors[name].view(torch.uint8).flatten()
@@ -281,4 +226,4 @@ def test_tensors_that_start_off_a_16_byte_boundary(name, route):
     room[4:] = flat
     moved = room[4:].view(tensors[name].dtype).view(tensors[name].shape)
     *given, output = (tensors | {name: moved}).values()
-    assert_close_to_fp64(call(ROOM, given, [output], route)[0], inputs)
+    assert_close_to_fp64(call(ROOM, given, [output])[0], inputs)

@@ -6,6 +6,7 @@ one that was chosen. Ties and order are therefore free.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from tests.oracles.dsa_indexer import RELATIVE_ERROR
@@ -134,6 +135,38 @@ def inputs_with_scores(scores, ranges, device="cpu"):
     weights = torch.zeros(len(ranges), NUM_HEADS)
     weights[:, 0], weights[:, 1] = 1.0, -1.0
     return _inputs(query, keys, scales, weights, ranges, device)
+
+
+def hostile_scores(kind, count):
+    """fp32 [count] that mislead a selection which samples or counts by value, the same each time.
+    kind: one of HOSTILE_KINDS."""
+    rng, steps = np.random.default_rng(count), np.arange(count, dtype=np.float32)
+    return _HOSTILE[kind](count, steps, rng).astype(np.float32)
+
+
+def _adjacent_floats(count, steps, rng):
+    return (np.float32(1).view(np.int32) + rng.permutation(count)).astype(np.int32).view(np.float32)
+
+
+_HOSTILE = {
+    "equal": lambda n, steps, rng: np.full(n, -0.25),
+    "zeros of both signs": lambda n, steps, rng: np.where(steps % 2 == 0, 0.0, -0.0),
+    "ascending": lambda n, steps, rng: steps - n / 2,
+    "descending": lambda n, steps, rng: -steps,
+    "two values": lambda n, steps, rng: rng.choice([-1.5, 2.0], n, p=[0.9, 0.1]),
+    "few above a tie": lambda n, steps, rng: np.where(rng.permutation(n) < 1000, 2.0, 1.0),
+    "2048 above a tie": lambda n, steps, rng: np.where(rng.permutation(n) < TOPK, 2.0, 1.0),
+    "all magnitudes": lambda n, steps, rng: (
+        10.0 ** rng.uniform(-30, 30, n) * rng.choice([-1, 1], n)
+    ),
+    "adjacent floats": _adjacent_floats,
+    "one outlier": lambda n, steps, rng: np.where(steps == 77, 3e37, rng.uniform(0, 1e-3, n)),
+    "a run": lambda n, steps, rng: (
+        np.where((steps > 500) & (steps < 3000), 9.0, 0.0) + rng.random(n)
+    ),
+    "a stride": lambda n, steps, rng: np.where(steps % 128 < 16, 9.0, 0.0) + rng.random(n),
+}
+HOSTILE_KINDS = tuple(_HOSTILE)
 
 
 def _inputs(query, keys, scales, weights, ranges, device):

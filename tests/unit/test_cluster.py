@@ -86,7 +86,7 @@ def test_a_room_that_nobody_is_in_is_worth_waiting_for_its_inputs():
 
 
 def test_two_workers_share_the_official_rooms_almost_evenly():
-    """Seconds of each room as measured on one H200; 168 s on one worker."""
+    """Rooms as uneven as the contest's: the longest takes three times as long as the shortest."""
     rooms = {"prefill": 48.1, "indexer": 43.8, "moe": 31.9, "attention": 16.5, "decode": 15.6}
     load = items(**{room: [seconds / 20] * 20 for room, seconds in rooms.items()})
     alone, both = (simulate(load, n, driver_s=0.0).wall_s for n in (1, 2))

@@ -9,6 +9,7 @@ import torch
 
 from tests.aot import launches_compile
 from tests.oracles.dsa_indexer_prefill import (
+    HOSTILE_KINDS,
     LARGEST_CODE,
     NAN_CODE,
     TOPK,
@@ -16,6 +17,7 @@ from tests.oracles.dsa_indexer_prefill import (
     check_block,
     empty_output,
     error_bounds,
+    hostile_scores,
     inputs_with_scores,
     integer_inputs,
     oracle,
@@ -159,60 +161,23 @@ def test_keys_outside_a_range_do_not_count():
 # Scores
 
 
-def hostile_scores(kind, count, rng):
-    steps = np.arange(count, dtype=np.float32)
-    values = {
-        "equal": lambda: np.full(count, -0.25),
-        "zeros of both signs": lambda: np.where(steps % 2 == 0, 0.0, -0.0),
-        "ascending": lambda: steps - count / 2,
-        "descending": lambda: -steps,
-        "two values": lambda: rng.choice([-1.5, 2.0], count, p=[0.9, 0.1]),
-        "few above a tie": lambda: np.where(rng.permutation(count) < 1000, 2.0, 1.0),
-        "all magnitudes": lambda: 10.0 ** rng.uniform(-30, 30, count) * rng.choice([-1, 1], count),
-        "adjacent floats": lambda: (
-            (np.float32(1).view(np.int32) + rng.permutation(count))
-            .astype(np.int32)
-            .view(np.float32)
-        ),
-        "one outlier": lambda: np.where(steps == 77, 3e37, rng.uniform(0, 1e-3, count)),
-        "a run": lambda: np.where((steps > 500) & (steps < 3000), 9.0, 0.0) + rng.random(count),
-        "a stride": lambda: np.where(steps % 4 == 1, 9.0, 0.0) + rng.random(count),
-    }[kind]()
-    return values.astype(np.float32)
-
-
-KINDS = [
-    "equal",
-    "zeros of both signs",
-    "ascending",
-    "descending",
-    "two values",
-    "few above a tie",
-    "all magnitudes",
-    "adjacent floats",
-    "one outlier",
-    "a run",
-    "a stride",
-]
-
-
 def some_slow(*quick):
     """All kinds, of which the others take too long for a quick test."""
     slow = pytest.mark.slow
-    return [kind if kind in quick else pytest.param(kind, marks=slow) for kind in KINDS]
+    return [kind if kind in quick else pytest.param(kind, marks=slow) for kind in HOSTILE_KINDS]
 
 
 @not_finite
 @pytest.mark.parametrize("kind", some_slow("equal", "all magnitudes", "adjacent floats"))
 def test_hostile_scores(kind):
-    scores = hostile_scores(kind, 3100, np.random.default_rng(9))
+    scores = hostile_scores(kind, 3100)
     select_by_scores(scores, [(0, 3100), (3, 2600)])
 
 
 @not_finite
 @pytest.mark.parametrize("kind", some_slow("few above a tie"))
 def test_hostile_scores_that_do_not_fit_into_registers(kind):
-    scores = hostile_scores(kind, 20_000, np.random.default_rng(10))
+    scores = hostile_scores(kind, 20_000)
     select_by_scores(scores, [(0, 20_000), (3, 8500)])
 
 

@@ -18,6 +18,7 @@ from harness.evaluate.plan import JUDGE_SOURCES, Request, judge_sources, plan_ro
 from harness.evaluate.pool import Pool
 from harness.evaluate.protocol import Status
 from harness.evaluate.start import describe_values
+from harness.evaluators import compare_sorted_scores
 from harness.packing import Packed
 from harness.ranges import SCORES, row_ranges, score_pattern
 from harness.roofline import count_work
@@ -165,6 +166,16 @@ def test_the_workload_file_is_what_the_script_writes():
     assert make_prefill_workloads.PATH.read_text() == make_prefill_workloads.render()
 
 
+def test_the_script_refuses_arguments_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(make_prefill_workloads, "ROOT", tmp_path)
+    monkeypatch.setattr(make_prefill_workloads, "PATH", tmp_path / "written.jsonl")
+    with pytest.raises(SystemExit, match="2"):
+        make_prefill_workloads.main(["--check"])
+    assert list(tmp_path.iterdir()) == []
+    make_prefill_workloads.main([])
+    assert (tmp_path / "written.jsonl").read_text() == make_prefill_workloads.render()
+
+
 # The rule
 
 
@@ -280,6 +291,31 @@ def test_among_hostile_scores_the_least_exchange_is_refused(pattern):
         got = want.clone()
         got[row, worst] = best
         assert "sorted scores wrong" in compare(inputs, got, want)
+
+
+def exact_patterns():
+    """Axes of the workloads whose hostile scores are exact, unless all are equal."""
+    for row in read_workloads(WORKSPACE.root, WORKSPACE.room(ROOM)):
+        pattern = score_pattern(row.axes)
+        if pattern and pattern[0] != "outlier_keys" and pattern != ("score_levels", 1):
+            yield pytest.param(row.axes, id=f"{pattern[0]}-{row.axes['num_queries']}")
+
+
+@pytest.mark.parametrize("axes", list(exact_patterns()))
+def test_in_hostile_workloads_of_full_size_the_least_exchange_is_refused(axes):
+    """The first and the last row have the thresholds that are farthest from 0."""
+    inputs, last = draw(**axes), axes["num_queries"] - 1
+    for row in (0, last // 3, last // 2, last):
+        scores = inputs["k_scale"][: inputs["row_ends"][row]] * inputs["weights"][row, 0]
+        ordered = scores.sort(descending=True).values
+        above = int((ordered > ordered[TOPK]).sum())
+        exchanges = [(rank, ordered < ordered[rank]) for rank in {above - 1, TOPK - 1} - {-1}]
+        exchanges = [(rank, ordered[worse][0]) for rank, worse in exchanges if worse.any()]
+        assert exchanges
+        for rank, worse in exchanges:
+            got = ordered[:TOPK].clone()
+            got[rank] = worse
+            assert compare_sorted_scores(got[None], ordered[None, :TOPK], RULE).exceeds_tolerance
 
 
 def test_scores_that_differ_by_rounding_may_exchange_keys():

@@ -349,7 +349,7 @@ def replaced_names():
 
 
 def test_what_tests_replace_exists():
-    """A GPU test that replaces what was moved fails first on a machine that is paid for."""
+    """A GPU test that replaces what was moved fails only on a GPU."""
     lost = []
     for name, path in sorted(replaced_names()):
         if "create=True" not in (ROOT / path).read_text() and not exists(name):
