@@ -164,6 +164,25 @@ def test_the_container_yields_new_lines_and_records_and_its_code(tmp_path, monke
     assert not (checkout / "made-here").exists()  # it may be read-only there
 
 
+FAKE_APPEND = """\
+    import pathlib, sys
+    sys.path.insert(0, {root!r})
+    from harness.records import append_line
+    append_line(pathlib.Path({ledger!r}), {{"log": "a\\u2028b\\x85c"}})
+"""
+
+
+@pytest.mark.parametrize("torn", ["", '{"log": "ha', '{"log": "half of a long line that'])
+def test_whatever_a_ledger_holds_lines_come_back_whole(tmp_path, monkeypatch, torn):
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    script = textwrap.dedent(FAKE_APPEND).format(root=str(ROOT), ledger=LEDGER)
+    (checkout / "evaluate.py").write_text(script)
+    monkeypatch.setattr(container, "EVALUATE", (sys.executable, "-W", "ignore", "evaluate.py"))
+    first, *_ = container.judge(checkout, [], {LEDGER: "{}\n" + torn})
+    assert first == (container.LINE, LEDGER, dump({"log": "a\u2028b\x85c"}))
+
+
 def test_a_reader_that_leaves_stops_the_evaluation(tmp_path, monkeypatch):
     checkout = tmp_path / "checkout"
     checkout.mkdir()
