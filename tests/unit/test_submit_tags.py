@@ -150,6 +150,30 @@ def test_tags_of_the_remote_count_where_it_is_pushed_to(checkout, remote, tmp_pa
     assert "no remote was named" not in out
 
 
+def test_tags_count_where_the_tag_is_pushed_to_not_where_it_is_fetched_from(
+    checkout, remote, tmp_path, capsys
+):
+    git(tmp_path, "init", "--quiet", "--bare", "contest")
+    git(checkout.root, "push", "--quiet", str(tmp_path / "contest"), "HEAD:refs/tags/submission-v6")
+    git(checkout.root, "remote", "set-url", "--push", "origin", str(tmp_path / "contest"))
+    code, out, _ = submit(capsys, tmp_path / "out", ROOM, "--single", "--tag", "--push", "origin")
+    assert (code, f"submission-v7 to origin ({tmp_path / 'contest'})" in out) == (ExitCode.OK, True)
+
+
+def test_one_tag_is_pushed_whatever_git_would_add(checkout, remote, tmp_path, capsys):
+    git(checkout.root, "tag", "--annotate", "--message", "ours", "release-1")
+    git(checkout.root, "config", "push.followTags", "true")
+    code, *_ = submit(capsys, tmp_path / "out", ROOM, "--single", "--tag", "--push", "origin")
+    assert (code, git(remote, "tag").split()) == (ExitCode.OK, ["submission-v1"])
+
+
+def test_a_failure_does_not_show_the_password_in_an_address(repository):
+    git(repository, "remote", "add", "contest", "https://me:hidden@localhost:1/kernels.git")
+    with pytest.raises(EnvironmentUnfit) as refused:
+        next_tag(repository, None, "contest")
+    assert "localhost:1" in str(refused.value) and "hidden" not in str(refused.value)
+
+
 def test_a_remote_is_shown_without_the_password_in_its_address(repository):
     git(repository, "remote", "add", "contest", "https://me:hidden@example.org/kernels.git")
     assert remote_url(repository, "contest") == "https://example.org/kernels.git"
