@@ -159,6 +159,15 @@ class Fields:
             raise self.fail(key, "text like 2026-01-31T23:59:59Z", value) from error
         return value
 
+    def instant(self, key: str) -> str:
+        """A UTC time in ISO form, with or without a fraction of a second."""
+        value = self.text(key)
+        try:
+            datetime.datetime.fromisoformat(value.removesuffix("Z"))
+        except ValueError as error:
+            raise self.fail(key, "text like 2026-01-31T23:59:59.000000Z", value) from error
+        return value
+
     def clocks(self, key: str) -> dict[str, Any] | None:
         """What `harness.devices.summarise_clocks` makes, or null."""
         if self.is_null(key):
