@@ -46,7 +46,7 @@ def judge(arguments: list[str], ledgers: dict[str, str]) -> Iterator[container.P
 def main(arguments: str = "") -> None:
     workspace = load_workspace(ROOT)
     wanted = shlex.split(arguments) or list(container.DEFAULT_ARGUMENTS)
-    if "--commit" not in wanted:
+    if not any(word.partition("=")[0] == "--commit" for word in wanted):
         wanted += ["--commit", read_commit(ROOT)]
     pieces = judge.remote_gen(wanted, container.read_ledgers(workspace))
     sys.exit(container.take_in(workspace, pieces))

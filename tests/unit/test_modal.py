@@ -303,6 +303,7 @@ def test_the_script_asks_for_the_official_image_and_a_b200(script):
     [
         ("", ["--workloads", "all", "--resume", "--record"]),
         ("gdn_decode --workloads smoke", ["gdn_decode", "--workloads", "smoke"]),
+        ("--commit=ccccccc", []),
     ],
 )
 def test_the_script_sends_ledgers_and_keeps_what_comes_back(
@@ -318,6 +319,6 @@ def test_the_script_sends_ledgers_and_keeps_what_comes_back(
         script.globals["main"](arguments)
     assert ended.value.code == 1
     ((asked, ledgers),) = script.calls
-    assert asked == [*wanted, "--commit", "c" * 40]
+    assert asked == ([*wanted, "--commit", "c" * 40] if wanted else [arguments])
     assert list(ledgers) == [LEDGER]
     assert [uuid for uuid, _ in kept(workspace)] == ["u-0", "u-1"]
