@@ -75,7 +75,9 @@ def read_json(path: Path, command: str) -> Any:
     except FileNotFoundError as error:
         raise RecordError(f"{path}: no such record; run `{command}`") from error
     except (ValueError, OSError) as error:
-        raise RecordError(f"{path}: not a JSON record: {error}") from error
+        raise RecordError(
+            f"{path}: not a JSON record: {error}; restore it from git, or run `{command}`"
+        ) from error
 
 
 class Fields:
