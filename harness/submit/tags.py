@@ -145,9 +145,17 @@ def next_tag(root: Path, definition: str | None, remote: str | None) -> str:
 def make_tag(root: Path, tag: Tag, message: str) -> None:
     """Make an annotated tag. Raises SubmissionRefused where one of that name exists: a tag that
     was submitted is never moved."""
-    if _git(root, "tag", "--list", tag.name).strip():
-        raise SubmissionRefused(f"{tag.name}: exists already, and tags are never overwritten")
-    _git(root, "tag", "--annotate", "--file=-", tag.name, tag.commit, data=message.encode())
+    try:
+        if not _git(root, "tag", "--list", tag.name).strip():
+            _git(root, "tag", "--annotate", "--file=-", tag.name, tag.commit, data=message.encode())
+            return
+    except EnvironmentUnfit:
+        if not _git(root, "tag", "--list", tag.name).strip():
+            raise
+    raise SubmissionRefused(
+        f"{tag.name}: exists already, and tags are never overwritten; run the command again, which "
+        "takes the next number"
+    )
 
 
 def require_remote(root: Path, remote: str) -> None:

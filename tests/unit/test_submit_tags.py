@@ -29,6 +29,7 @@ from harness.submit import (
     push_tag,
     require_clean,
     require_committed,
+    tags,
 )
 from harness.submit.tags import commit_tree, extract, next_tag, remote_url
 from tests.submission_checkout import commit_all, git, submission_checkout, sweep, write_audit
@@ -235,9 +236,23 @@ def test_a_tag_is_never_overwritten(repository):
     commit = git(repository, "rev-parse", "HEAD").strip()
     make_tag(repository, Tag("submission-v1", commit), "one")
     before = git(repository, "rev-parse", "submission-v1")
-    with pytest.raises(SubmissionRefused, match="never overwritten"):
+    with pytest.raises(SubmissionRefused, match="never overwritten; run the command again"):
         make_tag(repository, Tag("submission-v1", commit), "two")
     assert git(repository, "rev-parse", "submission-v1") == before
+
+
+def test_a_tag_that_another_run_makes_first_is_refused_alike(repository, monkeypatch):
+    tag, real = Tag("submission-v1", git(repository, "rev-parse", "HEAD").strip()), tags._git
+
+    def overtaken(root, *arguments, **others):
+        found = real(root, *arguments, **others)
+        if arguments[:2] == ("tag", "--list") and not found:
+            git(root, "tag", tag.name)
+        return found
+
+    monkeypatch.setattr(tags, "_git", overtaken)
+    with pytest.raises(SubmissionRefused, match="run the command again"):
+        make_tag(repository, tag, "two")
 
 
 def test_a_push_does_not_replace_what_the_remote_has(checkout, remote):
