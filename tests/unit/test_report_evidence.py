@@ -349,6 +349,16 @@ def test_a_folder_in_use_is_refused_before_anything_is_read(checkout, tmp_path, 
     assert [path.name for path in tmp_path.iterdir()].count("thesis.txt") == 1
 
 
+def test_a_report_that_was_killed_at_its_first_file_is_written_again(checkout, tmp_path):
+    folder = tmp_path / "report"
+    folder.mkdir()
+    (folder / f".{PAGE}.partial-x1y2").write_text("<html>")
+    assert _run("--write", str(folder)) == ExitCode.OK
+    (folder / PAGE).write_bytes(b"\xff\xfe of somebody else")
+    with pytest.raises(UsageError, match="an earlier report, got other files"):
+        _run("--write", str(folder))
+
+
 def test_a_room_is_no_folder_unless_written_as_one(checkout, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"got the room moe; .*\./moe names a folder"):
