@@ -13,6 +13,7 @@ from typing import Any
 from harness.errors import RecordError
 
 MAX_DIGITS = 19  # of an integer; sizes and counts have fewer
+MAX_SEED = 2**63 - 1  # a longer one could be written and never read again
 SHORTEST_US, LONGEST_US = 1e-3, 1e12  # CUPTI counts whole ns; 1e12 µs are eleven days
 
 
