@@ -322,3 +322,22 @@ def test_the_script_sends_ledgers_and_keeps_what_comes_back(
     assert asked == ([*wanted, "--commit", "c" * 40] if wanted else [arguments])
     assert list(ledgers) == [LEDGER]
     assert [uuid for uuid, _ in kept(workspace)] == ["u-0", "u-1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ("--workloads 'smoke", 2, "--arguments: No closing quotation"),
+        ("", 6, "run the command again"),
+    ],
+)
+def test_the_script_ends_with_a_message_and_the_code_of_its_kind(
+    script, workspace, monkeypatch, capsys, arguments, code, words
+):
+    namespace = script.globals["main"].__globals__
+    monkeypatch.setitem(namespace, "load_workspace", lambda root: workspace)
+    script.pieces = []  # the container was taken away
+    with pytest.raises(SystemExit) as ended:
+        script.globals["main"](arguments)
+    assert ended.value.code == code
+    assert words in capsys.readouterr().err
