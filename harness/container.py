@@ -97,7 +97,7 @@ def judge(checkout: Path, arguments: Sequence[str], ledgers: Mapping[str, str]) 
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        sent = {root / name: len(text.encode()) for name, text in ledgers.items()}
+        sent = {root / name: _whole_bytes(text.encode()) for name, text in ledgers.items()}
         kept = set((root / "results" / "runs").rglob("*.json"))
         process = subprocess.Popen([*EVALUATE, *arguments], cwd=root)
         try:
@@ -123,11 +123,16 @@ def _new_lines(root: Path, sent: dict[Path, int]) -> Iterator[Piece]:
         with path.open("rb") as file:
             file.seek(sent.get(path, 0))
             data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
+        whole = data[: _whole_bytes(data)]
         sent[path] = sent.get(path, 0) + len(whole)
-        for line in whole.decode("utf-8").splitlines():
+        for line in whole.decode("utf-8").split("\n"):  # JSON may hold what else ends a line
             if line.strip():
                 yield LINE, path.relative_to(root).as_posix(), line
+
+
+def _whole_bytes(data: bytes) -> int:
+    """Length of the lines that have their end. A torn one is moved away by the next append."""
+    return data.rfind(b"\n") + 1
 
 
 def take_in(workspace: Workspace, pieces: Iterable[Piece]) -> int:

@@ -19,6 +19,7 @@ import modal
 
 from harness import container
 from harness.config import find_root, load_workspace
+from harness.errors import UsageError, run_program
 from harness.evaluate.sweep import read_commit
 
 ROOT = find_root()
@@ -44,9 +45,18 @@ def judge(arguments: list[str], ledgers: dict[str, str]) -> Iterator[container.P
 
 @app.local_entrypoint()
 def main(arguments: str = "") -> None:
+    sys.exit(
+        run_program(lambda: run(arguments))
+    )  # its exit codes, and no traceback for what is known
+
+
+def run(arguments: str) -> int:
     workspace = load_workspace(ROOT)
-    wanted = shlex.split(arguments) or list(container.DEFAULT_ARGUMENTS)
-    if "--commit" not in wanted:
+    try:
+        wanted = shlex.split(arguments) or list(container.DEFAULT_ARGUMENTS)
+    except ValueError as error:
+        raise UsageError(f"--arguments: {error} in {arguments!r}; close the quotation") from error
+    if not any(word.partition("=")[0] == "--commit" for word in wanted):
         wanted += ["--commit", read_commit(ROOT)]
     pieces = judge.remote_gen(wanted, container.read_ledgers(workspace))
-    sys.exit(container.take_in(workspace, pieces))
+    return container.take_in(workspace, pieces)

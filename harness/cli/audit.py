@@ -8,6 +8,7 @@ from harness.audit.engine import AuditRequest, run_audit
 from harness.config import load_workspace
 from harness.devices import describe_no_gpu, read_facts
 from harness.evaluate.progress import SweepProgress
+from harness.records.strict_json import MAX_SEED
 
 
 @click.command()
@@ -20,7 +21,7 @@ from harness.evaluate.progress import SweepProgress
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MAX_SEED),
     help="Of the inputs that a solution cannot know. Default: drawn and printed.",
 )
 @click.option("--dataset", metavar="DIR", help="An official data set, used in place.")

@@ -10,6 +10,7 @@ from harness.compare.record import MIN_ROUNDS
 from harness.compare.statistics import DEFAULT_MARGIN, DEFAULT_ROUNDS
 from harness.config import load_workspace
 from harness.evaluate.progress import SweepProgress
+from harness.records.strict_json import MAX_SEED
 
 
 @click.command()
@@ -38,7 +39,7 @@ from harness.evaluate.progress import SweepProgress
 @click.option(
     "--trials", type=click.IntRange(min=1), help="Correctness trials. Default: the official number."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True)
 @click.option(
     "--margin",
     type=click.FloatRange(min=0.0, max=1.0, max_open=True),

@@ -16,6 +16,7 @@ from harness.evaluate.plan import (
 )
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.sweep import run_sweep, sweep_on
+from harness.records.strict_json import MAX_SEED
 from harness.replay.suspicion import replay_notes
 from harness.timing import TIMERS
 
@@ -38,7 +39,7 @@ from harness.timing import TIMERS
     "workload, for a first look; no evidence.",
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Instead of the official number.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True)
 @click.option("--resume", is_flag=True, help="Keep verdicts of the same solution, judge and data.")
 @click.option("--route", type=click.Choice(["portable"]), help="Leave the native route out.")
 @click.option("--dataset", metavar="DIR", help="An official data set, used in place.")

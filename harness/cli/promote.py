@@ -14,7 +14,7 @@ from harness.controller.decision import GATE, PROMOTE, REPLAY, SWEEP, Result, ob
 from harness.errors import ExitCode, UsageError
 from harness.evaluate.progress import SweepProgress
 from harness.files import expand_home
-from harness.records.strict_json import Fields
+from harness.records.strict_json import MAX_SEED, Fields
 from harness.search.folder import FolderProposer
 from harness.search.live import LiveEvaluator
 from harness.search.loop import run_search
@@ -28,7 +28,7 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
         (
             click.argument("room"),
             click.argument("candidate", metavar="CANDIDATE"),
-            click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+            click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True),
             click.option("--resume", is_flag=True, help="Go on where a killed run stopped."),
             click.option("--abandon", is_flag=True, help="Give an unfinished run of the room up."),
             click.option("--commit", metavar="SHA", help="What a record names without .git."),

@@ -6,6 +6,7 @@ import click
 
 from harness.config import load_workspace
 from harness.evaluate.progress import SweepProgress
+from harness.records.strict_json import MAX_SEED
 from harness.replay.engine import BATCH_TRIALS, MAX_TRIALS, ReplayRequest, run_replay
 
 
@@ -25,7 +26,7 @@ from harness.replay.engine import BATCH_TRIALS, MAX_TRIALS, ReplayRequest, run_r
     show_default=True,
     help="Of each workload, each with fresh inputs.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True)
 @click.option(
     "--trial",
     type=click.IntRange(0, MAX_TRIALS - 1),

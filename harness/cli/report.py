@@ -14,7 +14,7 @@ from harness.config import Workspace, load_workspace
 from harness.errors import ExitCode, HarnessError, UsageError
 from harness.files import expand_home, write_atomically
 from harness.packing import pack
-from harness.records import RunRecord, all_latest
+from harness.records import RunRecord, all_latest, latest_objection
 from harness.report import (
     README_BLOCK,
     front_rooms,
@@ -79,6 +79,7 @@ def report(
         record for record in recorded if record.room in names and device in (None, record.device)
     ]
     packed = packed_hashes(workspace, sorted({record.room for record in records}))
+    unofficial = warn_of_unofficial(workspace, records)
     if workloads:
         tables = [render_workloads(record, packed[record.room]) for record in records]
         click.echo("\n\n".join(tables) or "not measured")
@@ -86,7 +87,8 @@ def report(
     if check or readme:
         summary = render_summary(front_rooms(workspace.rooms, records), records, packed)
         if check:
-            return check_readme(workspace, summary, records, packed)
+            agrees = check_readme(workspace, summary, records, packed)
+            return ExitCode.FAILED if unofficial else agrees
         return rewrite_readme(workspace, summary)
     click.echo(render_summary(names, records, packed))
     return ExitCode.OK
@@ -103,6 +105,22 @@ def write_folder(workspace: Workspace, folder: Path) -> int:
     write_report(files, folder)
     click.echo(f"{folder / PAGE}: {len(files)} files written")
     return ExitCode.OK
+
+
+def warn_of_unofficial(workspace: Workspace, records: Sequence[RunRecord]) -> int:
+    """Say on stderr which records are no full official sweeps. How many they are."""
+    found = 0
+    for record in records:
+        objection = latest_objection(record, workspace.root)
+        if objection is not None:
+            click.echo(
+                f"warning: results/latest/{record.device}/{record.room}.json: no full official "
+                f"sweep: {objection}; run `python -m harness evaluate {record.room} --workloads "
+                "all --record`",
+                err=True,
+            )
+            found += 1
+    return found
 
 
 def packed_hashes(workspace: Workspace, rooms: Sequence[str]) -> dict[str, str | None]:

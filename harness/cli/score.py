@@ -9,7 +9,7 @@ import click
 
 from harness.cli.report import packed_hashes
 from harness.compare.analysis import Comparison
-from harness.compare.plan import record_objection
+from harness.compare.plan import official_objection
 from harness.compare.record import CompareRecord, all_compare, difference
 from harness.compare.scores import (
     BASELINE,
@@ -21,7 +21,6 @@ from harness.compare.scores import (
 from harness.config import Room, Workspace, load_workspace
 from harness.errors import ExitCode, HarnessError, RecordError, UsageError
 from harness.packing import pack_peer
-from harness.records import official_uuids
 from harness.report.document import Column, Kind, Table, Value, bounds, content_label
 from harness.report.evidence import Compared, pair_with_others
 from harness.report.head import NOT_COMPARED, TO_COMPARE
@@ -124,32 +123,12 @@ def require_one_measurement(records: Sequence[CompareRecord]) -> None:
 def require_official(workspace: Workspace, record: CompareRecord) -> None:
     """Raise RecordError unless the record holds the official workloads, trials and tolerances,
     measured as --record asks for."""
-    room = workspace.room(record.room)
-    official = official_uuids(workspace.root, room.definition)
-    got = tuple(row.uuid for row in record.workloads)
-    again = f"run {TO_COMPARE.format(room=record.room)} again"
-    if (record.definition, got) != (room.definition, official):
-        missing = len(set(official) - set(got))
-        raise RecordError(
-            f"results/compare/{record.room}.json: expected the {len(official)} workloads of "
-            f"{room.definition} in official order, got {len(got)} ({missing} missing) of "
-            f"{record.definition}; {again}"
-        )
-    objection = record_objection(record)
+    objection = official_objection(workspace, record)
     if objection is not None:
-        raise RecordError(f"results/compare/{record.room}.json: {objection}; {again}")
-    asked, used = room.evaluation, record.protocol
-    for key, expected, value in (
-        ("correctness_trials", asked.trials, used.correctness_trials),
-        ("atol", asked.atol, used.atol),
-        ("rtol", asked.rtol, used.rtol),
-        ("required_matched_ratio", asked.required_matched_ratio, used.required_matched_ratio),
-    ):
-        if expected != value:
-            raise RecordError(
-                f"results/compare/{record.room}.json: protocol.{key}: expected the official "
-                f"{expected}, got {value}; {again}"
-            )
+        raise RecordError(
+            f"results/compare/{record.room}.json: {objection}; run "
+            f"{TO_COMPARE.format(room=record.room)} again"
+        )
 
 
 def read_contents(workspace: Workspace, compared: Mapping[str, Compared]) -> Contents:

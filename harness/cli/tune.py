@@ -9,6 +9,7 @@ import click
 from harness.config import Workspace, load_workspace
 from harness.errors import ExitCode, UsageError
 from harness.evaluate.progress import SweepProgress
+from harness.records.strict_json import MAX_SEED
 from harness.search.command import DEFAULT_TIMEOUT_S, CommandProposer
 from harness.search.folder import FolderProposer
 from harness.search.live import LiveEvaluator
@@ -54,7 +55,7 @@ DEFAULTS = Settings()
     help="The most candidates of a round that all workloads are measured for.",
 )
 @click.option("--islands", type=click.IntRange(min=1), default=DEFAULTS.islands, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=DEFAULTS.seed, show_default=True)
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=DEFAULTS.seed, show_default=True)
 @click.option(
     "--budget-s",
     type=click.FloatRange(min=0.0),

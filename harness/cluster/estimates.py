@@ -64,8 +64,13 @@ def recorded_seconds(root: Path, plan: RoomPlan, device: str) -> dict[str, float
     """What the stages of each workload took when it was last judged on this kind of device."""
     found = {}
     for entry in TraceLedger.of(root, device, plan.room.name).entries():
-        stages = entry.measurement.get("stages_s", {})
-        total = sum(value for stage, value in stages.items() if stage != "total")
+        stages = entry.measurement.get("stages_s")
+        if not isinstance(stages, Mapping):
+            continue
+        seconds = [value for stage, value in stages.items() if stage != "total"]
+        if not all(isinstance(value, (int, float)) for value in seconds):
+            continue  # an estimate is not worth the end of a run
+        total = math.fsum(seconds)
         if total > 0:
             found[entry.uuid] = float(total)
     return found

@@ -130,7 +130,7 @@ def _read_line(values: Any, source: str) -> CompareEntry | _Void:
     table = Fields(source, "", values)
     if not table.has("void_since"):
         return _read_entry(table)
-    void = _Void(table.text("void_since"))
+    void = _Void(table.instant("void_since"))
     table.text("reason")
     table.done()
     return void
@@ -152,12 +152,15 @@ def _read_entry(table: Fields) -> CompareEntry:
         results={name: read_result(results.object(name)) for name in list(results.values)},
         logs=table.texts("logs") if table.has("logs") else {},
         clocks=tuple(_read_clocks(table, values) for values in table.take("clocks", list)),
-        started_at=table.text("started_at"),
-        ended_at=table.text("ended_at"),
+        started_at=table.instant("started_at"),
+        ended_at=table.instant("ended_at"),
     )
     table.done()
     if tuple(entry.results) != tuple(name for name, _ in key.sides):
         raise table.fail("results", f"the sides {', '.join(dict(key.sides))}", list(entry.results))
+    strangers = entry.logs.keys() - entry.results.keys()
+    if strangers:
+        raise table.fail("logs", f"only the sides {', '.join(entry.results)}", min(strangers))
     return entry
 
 
@@ -168,4 +171,6 @@ def _read_clocks(table: Fields, values: Any) -> ClockSample:
         raise RecordError(f"{table.source}: clocks: {error}") from error
     if not all(value is None or isinstance(value, (int, float)) for value in values.values()):
         raise RecordError(f"{table.source}: clocks: expected numbers or null, got {values}")
+    if not isinstance(sample.reasons, (int, type(None))):
+        raise RecordError(f"{table.source}: clocks: reasons: expected a bit mask, got {values}")
     return sample

@@ -34,7 +34,7 @@ from harness.evaluate.plan import Request, RoomPlan, choose_workloads, plan_room
 from harness.evaluate.protocol import Job
 from harness.evaluate.sweep import require_commit
 from harness.evaluate.verdicts import read_environment
-from harness.records import settings_sha256
+from harness.records import official_uuids, settings_sha256
 
 DEFAULT_ITERATIONS = 10
 MIN_RECORD_ROUNDS = 6  # of fewer an interval says next to nothing
@@ -219,6 +219,33 @@ def record_objection(record: CompareRecord) -> str | None:
     Which workloads and how many trials are official only the workspace tells.
     """
     return _objection(record.sides, record.protocol, record.timer)
+
+
+def official_objection(workspace: Workspace, record: CompareRecord) -> str | None:
+    """Why no score may be computed from a record, or None: it must hold the official workloads,
+    trials and tolerances of today, measured as `--record` asks for."""
+    room = workspace.room(record.room)
+    official = official_uuids(workspace.root, room.definition)
+    got = tuple(row.uuid for row in record.workloads)
+    if (record.definition, got) != (room.definition, official):
+        missing = len(set(official) - set(got))
+        return (
+            f"expected the {len(official)} workloads of {room.definition} in official order, got "
+            f"{len(got)} ({missing} missing) of {record.definition}"
+        )
+    objection = record_objection(record)
+    if objection is not None:
+        return objection
+    asked, used = room.evaluation, record.protocol
+    for key, expected, value in (
+        ("correctness_trials", asked.trials, used.correctness_trials),
+        ("atol", asked.atol, used.atol),
+        ("rtol", asked.rtol, used.rtol),
+        ("required_matched_ratio", asked.required_matched_ratio, used.required_matched_ratio),
+    ):
+        if expected != value:
+            return f"protocol.{key}: expected the official {expected}, got {value}"
+    return None
 
 
 def _objection(sides: Sequence[Side], protocol: CompareProtocol, timer: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -332,6 +333,12 @@ def show_axes(row: WorkloadRow) -> str:
     return " ".join(f"{name}={size}" for name, size in row.axes.items())
 
 
+def without_git_variables() -> dict[str, str]:
+    """The environment without what a hook sets, such as GIT_DIR, which would turn git to another
+    repository than the folder's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+
 def read_commit(root: Path) -> str:
     """The checkout's commit, with "-dirty" where the working tree differs."""
     git = ["git", "-c", f"safe.directory={root.resolve()}"]  # its owner may be somebody else
@@ -342,6 +349,7 @@ def read_commit(root: Path) -> str:
             capture_output=True,
             text=True,
             check=True,
+            env=without_git_variables(),
         )
     except (OSError, subprocess.CalledProcessError):
         return UNKNOWN_COMMIT

@@ -50,14 +50,22 @@ def all_latest(root: Path) -> list[RunRecord]:
 
 
 def official_uuids(root: Path, definition: str) -> tuple[str, ...]:
-    """The definition's workloads in official order, from workloads/<op_type>/<definition>.jsonl."""
+    """The definition's workloads in official order, from workloads/<op_type>/<definition>.jsonl.
+
+    Raises RecordError for a file that is missing or damaged."""
     paths = sorted((root / "workloads").glob(f"*/{definition}.jsonl"))
     if len(paths) != 1:
         raise RecordError(
             f"{root}/workloads/*/{definition}.jsonl: expected 1 file, got {len(paths)}"
         )
-    lines = paths[0].read_text(encoding="utf-8").splitlines()
-    return tuple(json.loads(line)["workload"]["uuid"] for line in lines if line.strip())
+    lines = paths[0].read_text(encoding="utf-8").split("\n")
+    try:
+        return tuple(json.loads(line)["workload"]["uuid"] for line in lines if line.strip())
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(
+            f"{paths[0]}: expected a workload with a UUID in each line, got {error!r}; restore it "
+            "from git"
+        ) from error
 
 
 def run_path(root: Path, record: RunRecord) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 from harness.errors import RecordError
 
 MAX_DIGITS = 19  # of an integer; sizes and counts have fewer
+MAX_SEED = 2**63 - 1  # a longer one could be written and never read again
 SHORTEST_US, LONGEST_US = 1e-3, 1e12  # CUPTI counts whole ns; 1e12 µs are eleven days
 
 
@@ -75,7 +76,9 @@ def read_json(path: Path, command: str) -> Any:
     except FileNotFoundError as error:
         raise RecordError(f"{path}: no such record; run `{command}`") from error
     except (ValueError, OSError) as error:
-        raise RecordError(f"{path}: not a JSON record: {error}") from error
+        raise RecordError(
+            f"{path}: not a JSON record: {error}; restore it from git, or run `{command}`"
+        ) from error
 
 
 class Fields:
@@ -157,6 +160,15 @@ class Fields:
             datetime.datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ")
         except ValueError as error:
             raise self.fail(key, "text like 2026-01-31T23:59:59Z", value) from error
+        return value
+
+    def instant(self, key: str) -> str:
+        """A UTC time in ISO form, with or without a fraction of a second."""
+        value = self.text(key)
+        try:
+            datetime.datetime.fromisoformat(value.removesuffix("Z"))
+        except ValueError as error:
+            raise self.fail(key, "text like 2026-01-31T23:59:59.000000Z", value) from error
         return value
 
     def clocks(self, key: str) -> dict[str, Any] | None:

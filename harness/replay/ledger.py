@@ -155,8 +155,8 @@ def _read_entry(table: Fields) -> ReplayEntry:
         key=key,
         first=table.count("first"),
         result=read_result(table.object("result")),
-        started_at=table.text("started_at"),
-        ended_at=table.text("ended_at"),
+        started_at=table.instant("started_at"),
+        ended_at=table.instant("ended_at"),
     )
     table.done()
     named = Counter([found.trial for found in entry.result.mismatches] + [*entry.result.untested])

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness import dataset, roofline
 from harness.compare.analysis import Comparison, OfficialScore, analyse, official_score
 from harness.compare.ledger import CompareLedger
+from harness.compare.plan import official_objection
 from harness.compare.published import PUBLISHED, Published, read_published
 from harness.compare.record import CONTROL, CompareRecord, Side, all_compare
 from harness.config import Workspace
@@ -19,7 +20,7 @@ from harness.dataset import content_sha256, read_workloads
 from harness.errors import HarnessError
 from harness.packing import list_peers, pack_peer
 from harness.profiling.record import ProfileRecord, all_profiles
-from harness.records import RunRecord, TraceEntry, TraceLedger, all_latest, load
+from harness.records import RunRecord, TraceEntry, TraceLedger, all_latest, latest_objection, load
 from harness.replay.record import ReplayRecord, all_replays
 from harness.report.logs import one_line
 from harness.roofline import Work
@@ -34,11 +35,13 @@ DECISIONS = "results/search/*/decisions.jsonl"
 @dataclass(frozen=True)
 class Compared:
     """One comparison that has a side of the room itself. others: that side, called `ours`, against
-    every side but the control, in the record's order."""
+    every side but the control, in the record's order. objection: why no score may be computed from
+    it, or None."""
 
     record: CompareRecord
     ours: Side
     others: tuple[Comparison, ...]
+    objection: str | None = None
 
     def tried(self) -> list[Comparison]:
         """Those whose other side ran, in the record's order."""
@@ -46,6 +49,8 @@ class Compared:
 
     def official(self) -> OfficialScore:
         """S_d of the room on the record's device."""
+        if self.objection is not None:
+            return OfficialScore(None, self.objection, None)
         return official_score(self.others)
 
     def side(self, name: str) -> Side:
@@ -61,7 +66,7 @@ class Evidence:
     comparison printed, of the content that it records. work: bytes and flops of each workload of a
     room and data set, by UUID; without_work: why such a pair has none. published: what others
     measured on another chip, by UUID. replayed: by room. profiled: by device and room. searched:
-    by room."""
+    by room. unofficial: why a sweep of `latest` is no full official one, by (room, device)."""
 
     workspace: Workspace
     packed: Mapping[str, str | None]
@@ -78,6 +83,7 @@ class Evidence:
     replayed: Mapping[str, ReplayRecord] = field(default_factory=dict)
     profiled: tuple[ProfileRecord, ...] = ()
     searched: tuple[Searched, ...] = ()
+    unofficial: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
@@ -90,7 +96,8 @@ def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
     compared = {
         record.room: found
         for record in all_compare(root)
-        if record.room in workspace.rooms and (found := pair_with_others(record)) is not None
+        if record.room in workspace.rooms
+        and (found := pair_with_others(record, official_objection(workspace, record))) is not None
     }
     work, without_work = _count_work(workspace, latest)
     return Evidence(
@@ -113,7 +120,14 @@ def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
         replayed={record.room: record for record in all_replays(root)},
         profiled=tuple(one for one in all_profiles(root) if one.room in workspace.rooms),
         searched=tuple(one for one in read_searches(root) if one.room in workspace.rooms),
+        unofficial=list_unofficial(root, latest),
     )
+
+
+def list_unofficial(root: Path, records: Sequence[RunRecord]) -> dict[tuple[str, str], str]:
+    """Why a latest sweep is no full official one of today, by (room, device)."""
+    found = {(one.room, one.device): latest_objection(one, root) for one in records}
+    return {key: objection for key, objection in found.items() if objection is not None}
 
 
 def read_promotions(root: Path) -> frozenset[tuple[str, str]] | None:
@@ -127,13 +141,14 @@ def read_promotions(root: Path) -> frozenset[tuple[str, str]] | None:
     return frozenset(found) if lines else None
 
 
-def pair_with_others(record: CompareRecord) -> Compared | None:
+def pair_with_others(record: CompareRecord, objection: str | None = None) -> Compared | None:
     """None where the room itself was no side."""
     ours = next((side for side in record.sides if side.kind == "room"), None)
     if ours is None:
         return None
     names = [side.name for side in record.sides if side.name not in (ours.name, CONTROL)]
-    return Compared(record, ours, tuple(analyse(record, ours.name, name) for name in names))
+    others = tuple(analyse(record, ours.name, name) for name in names)
+    return Compared(record, ours, others, objection)
 
 
 def _pack_peers(workspace: Workspace) -> dict[tuple[str, str], str | None]:

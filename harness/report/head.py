@@ -80,7 +80,8 @@ def write_head(evidence: Evidence) -> Section:
 
 
 def list_stale(evidence: Evidence) -> tuple[str, ...]:
-    """One line for each record, or side of one, whose content is not what packs now."""
+    """One line for each record, or side of one, whose content is not what packs now, and for each
+    record that is no full official one."""
     lines = []
     for room in evidence.workspace.rooms:
         now = evidence.packed.get(room)
@@ -89,10 +90,19 @@ def list_stale(evidence: Evidence) -> tuple[str, ...]:
             for record in of_room(room, evidence.latest)
             if is_stale(record, now)
         ]
+        lines += [
+            f"{room} on {device}: the sweep is no full official one: {objection}; run "
+            f"{TO_MEASURE.format(room=room)}"
+            for (name, device), objection in evidence.unofficial.items()
+            if name == room
+        ]
         compared = evidence.compared.get(room)
         if compared is None:
             continue
         where = f"{room} on {compared.record.device}: the comparison"
+        if compared.objection is not None:
+            again = f"run {TO_COMPARE.format(room=room)} again"
+            lines.append(f"{where} is no official one: {compared.objection}; {again}")
         if compared.ours.solution_sha256 != now:
             lines.append(f"{where}, {_measured_on(compared.ours.solution_sha256, now)}")
         for side in compared.record.sides:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.files import write_atomically
+from harness.files import PARTIAL_MARK, write_atomically
 from harness.report.document import Document, figures_of, tables_of
 from harness.report.evidence import Evidence
 from harness.report.failed import write_failures
@@ -59,8 +59,8 @@ def check_folder(folder: Path) -> None:
     """Raise UsageError unless the folder is new, empty or holds an earlier report, and its place
     can be written to. Changes nothing."""
     page = folder / PAGE
-    is_report = page.is_file() and f'content="{GENERATOR}"' in page.read_text(encoding="utf-8")
-    if folder.exists() and not is_report and (not folder.is_dir() or any(folder.iterdir())):
+    is_report = page.is_file() and f'content="{GENERATOR}"'.encode() in page.read_bytes()
+    if folder.exists() and not is_report and (not folder.is_dir() or _has_others(folder)):
         raise UsageError(
             f"{folder}: expected a new or empty folder or an earlier report, got other files; "
             f"name another folder"
@@ -68,6 +68,11 @@ def check_folder(folder: Path) -> None:
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise UsageError(f"{folder}: {place} is no folder that you may write to; name another one")
+
+
+def _has_others(folder: Path) -> bool:
+    """Whether a folder holds more than what a report that was killed has left of its first file."""
+    return any(PARTIAL_MARK not in path.name for path in folder.iterdir())
 
 
 def write_report(files: dict[str, str], folder: Path) -> None:
@@ -81,4 +86,4 @@ def write_report(files: dict[str, str], folder: Path) -> None:
     for pattern in _OWNED:
         for path in folder.glob(pattern):
             if path.relative_to(folder).as_posix() not in files:
-                path.unlink()
+                path.unlink(missing_ok=True)  # another report may write here too

@@ -133,8 +133,9 @@ def next_tag(root: Path, definition: str | None, remote: str | None) -> str:
     stem = pattern.format(definition=definition, number="")
     names = _git(root, "tag", "--list", f"{stem}*").split()
     if remote is not None:
-        listed = _git(root, "ls-remote", "--tags", remote, f"refs/tags/{stem}*")
-        names += [line.split("refs/tags/")[1].removesuffix("^{}") for line in listed.splitlines()]
+        for address in _push_addresses(root, remote):
+            listed = _git(root, "ls-remote", "--tags", address, f"refs/tags/{stem}*").splitlines()
+            names += [line.split("refs/tags/")[1].removesuffix("^{}") for line in listed]
     numbers = [
         int(match[1]) for name in names if (match := re.fullmatch(re.escape(stem) + _NUMBER, name))
     ]
@@ -144,9 +145,17 @@ def next_tag(root: Path, definition: str | None, remote: str | None) -> str:
 def make_tag(root: Path, tag: Tag, message: str) -> None:
     """Make an annotated tag. Raises SubmissionRefused where one of that name exists: a tag that
     was submitted is never moved."""
-    if _git(root, "tag", "--list", tag.name).strip():
-        raise SubmissionRefused(f"{tag.name}: exists already, and tags are never overwritten")
-    _git(root, "tag", "--annotate", "--file=-", tag.name, tag.commit, data=message.encode())
+    try:
+        if not _git(root, "tag", "--list", tag.name).strip():
+            _git(root, "tag", "--annotate", "--file=-", tag.name, tag.commit, data=message.encode())
+            return
+    except EnvironmentUnfit:
+        if not _git(root, "tag", "--list", tag.name).strip():
+            raise
+    raise SubmissionRefused(
+        f"{tag.name}: exists already, and tags are never overwritten; run the command again, which "
+        "takes the next number"
+    )
 
 
 def require_remote(root: Path, remote: str) -> None:
@@ -161,14 +170,26 @@ def require_remote(root: Path, remote: str) -> None:
 
 def remote_url(root: Path, remote: str) -> str:
     """Where git pushes to, without the user's name and password."""
-    url = _git(root, "remote", "get-url", "--push", remote).strip()
-    return re.sub(r"(?<=://)[^/@]*@", "", url)
+    return _without_credentials(", ".join(_push_addresses(root, remote)))
+
+
+def _without_credentials(text: str) -> str:
+    return re.sub(r"(?<=://)[^/@\s]*@", "", text)
+
+
+def _push_addresses(root: Path, remote: str) -> list[str]:
+    """A remote may be pushed to elsewhere than it is fetched from, and to several places."""
+    return _git(root, "remote", "get-url", "--push", "--all", remote).splitlines()
 
 
 def push_tag(root: Path, tag: Tag, remote: str) -> None:
-    """Push one tag and nothing else, without force. Raises InfrastructureFailure."""
+    """Push one tag and nothing else, without force. Raises InfrastructureFailure.
+
+    push.followTags would push every tag that the commit's parents bear.
+    """
+    refspec = f"refs/tags/{tag.name}:refs/tags/{tag.name}"
     try:
-        _git(root, "push", remote, f"refs/tags/{tag.name}:refs/tags/{tag.name}")
+        _git(root, "push", "--no-follow-tags", remote, refspec)
     except EnvironmentUnfit as error:
         raise InfrastructureFailure(
             f"{tag.name} is made here and not pushed: {error}; then run `git push {remote} "
@@ -203,7 +224,6 @@ def _git_bytes(
         raise ToolMissing("git: not installed; submissions are tags, which it makes") from error
     if done.returncode != 0:
         words = " ".join(done.stderr.decode("utf-8", "replace").split())
-        raise EnvironmentUnfit(
-            f"git {' '.join(arguments[:3])}: {words or f'exit code {done.returncode}'}"
-        )
+        said = f"git {' '.join(arguments[:3])}: {words or f'exit code {done.returncode}'}"
+        raise EnvironmentUnfit(_without_credentials(said))
     return done.stdout

@@ -8,6 +8,7 @@ import pytest
 from harness.compare.revisions import find_commit
 from harness.compare.sides import choose_rooms, control_of, pack_sides, read_word
 from harness.errors import PackingError, UsageError
+from harness.evaluate.sweep import read_commit
 from harness.packing import pack, write
 from tests.unit.packing_checkout import ARGUMENTS, Checkout
 
@@ -112,6 +113,16 @@ def test_a_hash_and_a_tag_are_revisions(checkout, workspace):
     git(checkout, "tag", "--annotate", "--message", "x", "first", "HEAD~1")
     assert read_word(workspace, head[:8]).commit == head
     assert read_word(workspace, "first").commit == git(checkout, "rev-parse", "HEAD~1")
+
+
+def test_a_hook_s_variables_do_not_lead_to_another_repository(
+    checkout, workspace, tmp_path, monkeypatch
+):
+    head = git(checkout, "rev-parse", "HEAD")
+    git(tmp_path, "init", "--quiet", "--bare", "other")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other"))
+    assert read_word(workspace, "HEAD").commit == head
+    assert read_commit(workspace.root).startswith(head)
 
 
 @pytest.mark.parametrize("word", ["nothing", "HEAD~9", "", "-x", "a b", "scale_rows_h8"])

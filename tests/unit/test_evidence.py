@@ -6,7 +6,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from harness.config import load_workspace
+from harness.errors import RecordError
 from harness.records import (
     Protocol,
     WorkloadRow,
@@ -27,7 +30,7 @@ from harness.report import (
 )
 from harness.roofline import CEILINGS
 from tests.official_rooms import OFFICIAL_ROOMS
-from tests.sample_records import record
+from tests.sample_records import DEFINITION, record, write_checkout
 
 WORKSPACE = load_workspace()
 ROOT = WORKSPACE.root
@@ -201,3 +204,12 @@ def test_measuring_page_states_the_official_settings():
             str(settings.trials),
         )
         assert f"| {' | '.join(cells)} |" in page
+
+
+@pytest.mark.parametrize("last", ['{"workload": {"uu', "3", '{"workload": {}}'])
+def test_a_damaged_workload_file_is_named(tmp_path, last):
+    write_checkout(tmp_path, ["u-0"])
+    (path,) = (tmp_path / "workloads").glob(f"*/{DEFINITION}.jsonl")
+    path.write_text(path.read_text() + last)
+    with pytest.raises(RecordError, match=rf"{DEFINITION}\.jsonl: .*; restore it"):
+        official_uuids(tmp_path, DEFINITION)

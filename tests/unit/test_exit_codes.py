@@ -12,6 +12,7 @@ import pytest
 from harness import cli
 from harness.cli import main
 from harness.errors import DeviceBusy, ExitCode, UsageError, run_program
+from harness.records.strict_json import MAX_SEED, dump, parse
 from tests import conftest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,3 +185,21 @@ def test_an_encoding_without_the_letter_is_one_line():
     assert child.stderr.count("\n") == 1
     named = child.stderr.split("set ")[1].strip().split("=")[1]
     assert shell(f'{{python}} -c "{body}"', PYTHONIOENCODING=named).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "gdn_decode"],
+        ["compare", "ours", "peers"],
+        ["replay", "gdn_decode"],
+        ["audit", "gdn_decode"],
+        ["tune", "gdn_decode"],
+        ["gate", "gdn_decode", "x"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_seed_that_no_record_could_be_read_back_with_is_usage(capsys, arguments):
+    parse(dump(MAX_SEED))
+    assert main([*arguments, "--seed", str(10**19)]) == ExitCode.USAGE
+    assert "--seed" in capsys.readouterr().err

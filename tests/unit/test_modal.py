@@ -164,6 +164,25 @@ def test_the_container_yields_new_lines_and_records_and_its_code(tmp_path, monke
     assert not (checkout / "made-here").exists()  # it may be read-only there
 
 
+FAKE_APPEND = """\
+    import pathlib, sys
+    sys.path.insert(0, {root!r})
+    from harness.records import append_line
+    append_line(pathlib.Path({ledger!r}), {{"log": "a\\u2028b\\x85c"}})
+"""
+
+
+@pytest.mark.parametrize("torn", ["", '{"log": "ha', '{"log": "half of a long line that'])
+def test_whatever_a_ledger_holds_lines_come_back_whole(tmp_path, monkeypatch, torn):
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    script = textwrap.dedent(FAKE_APPEND).format(root=str(ROOT), ledger=LEDGER)
+    (checkout / "evaluate.py").write_text(script)
+    monkeypatch.setattr(container, "EVALUATE", (sys.executable, "-W", "ignore", "evaluate.py"))
+    first, *_ = container.judge(checkout, [], {LEDGER: "{}\n" + torn})
+    assert first == (container.LINE, LEDGER, dump({"log": "a\u2028b\x85c"}))
+
+
 def test_a_reader_that_leaves_stops_the_evaluation(tmp_path, monkeypatch):
     checkout = tmp_path / "checkout"
     checkout.mkdir()
@@ -284,6 +303,7 @@ def test_the_script_asks_for_the_official_image_and_a_b200(script):
     [
         ("", ["--workloads", "all", "--resume", "--record"]),
         ("gdn_decode --workloads smoke", ["gdn_decode", "--workloads", "smoke"]),
+        ("--commit=ccccccc", []),
     ],
 )
 def test_the_script_sends_ledgers_and_keeps_what_comes_back(
@@ -299,6 +319,25 @@ def test_the_script_sends_ledgers_and_keeps_what_comes_back(
         script.globals["main"](arguments)
     assert ended.value.code == 1
     ((asked, ledgers),) = script.calls
-    assert asked == [*wanted, "--commit", "c" * 40]
+    assert asked == ([*wanted, "--commit", "c" * 40] if wanted else [arguments])
     assert list(ledgers) == [LEDGER]
     assert [uuid for uuid, _ in kept(workspace)] == ["u-0", "u-1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ("--workloads 'smoke", 2, "--arguments: No closing quotation"),
+        ("", 6, "run the command again"),
+    ],
+)
+def test_the_script_ends_with_a_message_and_the_code_of_its_kind(
+    script, workspace, monkeypatch, capsys, arguments, code, words
+):
+    namespace = script.globals["main"].__globals__
+    monkeypatch.setitem(namespace, "load_workspace", lambda root: workspace)
+    script.pieces = []  # the container was taken away
+    with pytest.raises(SystemExit) as ended:
+        script.globals["main"](arguments)
+    assert ended.value.code == code
+    assert words in capsys.readouterr().err

@@ -15,7 +15,7 @@ from tests.sample_replay import mismatch
 KEY = ReplayKey("a", "b", "c", "d", (), "gpu", 0, "uuid")
 
 
-def entry(first, done, label="x", wrong=(), untested=(), max_abs_error=None):
+def entry(first, done, label="2026-01-31T12:00:00Z", wrong=(), untested=(), max_abs_error=None):
     found = tuple(mismatch(trial) for trial in wrong)
     result = BatchResult(done, found, tuple(untested), max_abs_error)
     return ReplayEntry(KEY, first, result, label, label)

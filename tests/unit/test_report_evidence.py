@@ -22,6 +22,7 @@ from harness.report import evidence as evidence_module
 from harness.report.evidence import DECISIONS, gather, read_promotions
 from harness.report.failed import NO_TRACE, PASSED_LATER, write_failures
 from harness.report.figures import write_figures
+from harness.report.head import list_stale
 from harness.report.publish import PAGE, compose, render
 from harness.search.planning import Settings
 from tests.sample_compare import compare_record
@@ -31,6 +32,7 @@ from tests.small_checkout import SMALL, small_checkout
 from tests.unit.search_room import ROOM, SearchRoom, analyse_once
 
 NOW = {"gdn_decode": "a" * 64}
+NOON = "2026-01-31T12:00:00.000000Z"
 
 
 @pytest.fixture
@@ -227,12 +229,26 @@ def test_a_failed_sides_log_is_shown_where_its_content_is_the_recorded_one(works
             tuple(sides.items()), "b" * 64, "d" * 64, "e" * 64, (), one.device, "u-1"
         )  # fmt: skip
         results = one.workloads[1].sides
-        ledger.append(CompareEntry(key, results, {"fla": log}, (), "t0", "t1"))
+        ledger.append(CompareEntry(key, results, {"fla": log}, (), NOON, NOON))
     section, rows = _failures(gather(workspace, NOW))
     assert [(line["side"], line["status"]) for line in rows] == [("fla", "RUNTIME_ERROR")]
     (log,) = section.blocks[1].blocks
     assert log.title == "gdn_decode on nvidia-h200, fla: RUNTIME_ERROR, workload u-1"
     assert log.text == "first\nlast"
+
+
+def test_no_score_comes_from_what_is_no_official_comparison(workspace):
+    _keep_comparison(workspace, compare_record({"flashinfer": 2.0}))
+    found = gather(workspace, NOW)
+    official = found.compared["gdn_decode"].official()
+    assert official.value is None and "workloads of gdn_decode" in official.reason
+    assert any("comparison is no official one" in line for line in list_stale(found))
+
+
+def test_a_sweep_of_some_workloads_is_no_full_one(workspace):
+    _keep(workspace, record())
+    found = gather(workspace, NOW)
+    assert any("the sweep is no full official one" in line for line in list_stale(found))
 
 
 # --- which runs are drawn --------------------------------------------------------------------
@@ -308,6 +324,13 @@ def test_the_report_is_written_where_asked(checkout, tmp_path, capsys):
     assert written[0] == written[1] and len(written[0]) > 10
 
 
+def test_the_front_page_does_not_agree_with_a_sweep_of_some_workloads(checkout, capsys):
+    (checkout / "README.md").write_text("<!-- results: begin -->\n<!-- results: end -->\n")
+    assert _run("--readme") == ExitCode.OK
+    assert "gdn_decode.json: no full official sweep: expected" in capsys.readouterr().err
+    assert _run("--check") == ExitCode.FAILED
+
+
 @pytest.mark.parametrize(
     "others", [["moe"], ["--device", "x"], ["--workloads"], ["--readme"], ["--check"]]
 )
@@ -324,6 +347,16 @@ def test_a_folder_in_use_is_refused_before_anything_is_read(checkout, tmp_path, 
         with pytest.raises(UsageError, match="name another"):
             _run("--write", str(folder))
     assert [path.name for path in tmp_path.iterdir()].count("thesis.txt") == 1
+
+
+def test_a_report_that_was_killed_at_its_first_file_is_written_again(checkout, tmp_path):
+    folder = tmp_path / "report"
+    folder.mkdir()
+    (folder / f".{PAGE}.partial-x1y2").write_text("<html>")
+    assert _run("--write", str(folder)) == ExitCode.OK
+    (folder / PAGE).write_bytes(b"\xff\xfe of somebody else")
+    with pytest.raises(UsageError, match="an earlier report, got other files"):
+        _run("--write", str(folder))
 
 
 def test_a_room_is_no_folder_unless_written_as_one(checkout, tmp_path, monkeypatch):

@@ -29,6 +29,7 @@ from harness.submit import (
     push_tag,
     require_clean,
     require_committed,
+    tags,
 )
 from harness.submit.tags import commit_tree, extract, next_tag, remote_url
 from tests.submission_checkout import commit_all, git, submission_checkout, sweep, write_audit
@@ -150,6 +151,30 @@ def test_tags_of_the_remote_count_where_it_is_pushed_to(checkout, remote, tmp_pa
     assert "no remote was named" not in out
 
 
+def test_tags_count_where_the_tag_is_pushed_to_not_where_it_is_fetched_from(
+    checkout, remote, tmp_path, capsys
+):
+    git(tmp_path, "init", "--quiet", "--bare", "contest")
+    git(checkout.root, "push", "--quiet", str(tmp_path / "contest"), "HEAD:refs/tags/submission-v6")
+    git(checkout.root, "remote", "set-url", "--push", "origin", str(tmp_path / "contest"))
+    code, out, _ = submit(capsys, tmp_path / "out", ROOM, "--single", "--tag", "--push", "origin")
+    assert (code, f"submission-v7 to origin ({tmp_path / 'contest'})" in out) == (ExitCode.OK, True)
+
+
+def test_one_tag_is_pushed_whatever_git_would_add(checkout, remote, tmp_path, capsys):
+    git(checkout.root, "tag", "--annotate", "--message", "ours", "release-1")
+    git(checkout.root, "config", "push.followTags", "true")
+    code, *_ = submit(capsys, tmp_path / "out", ROOM, "--single", "--tag", "--push", "origin")
+    assert (code, git(remote, "tag").split()) == (ExitCode.OK, ["submission-v1"])
+
+
+def test_a_failure_does_not_show_the_password_in_an_address(repository):
+    git(repository, "remote", "add", "contest", "https://me:hidden@localhost:1/kernels.git")
+    with pytest.raises(EnvironmentUnfit) as refused:
+        next_tag(repository, None, "contest")
+    assert "localhost:1" in str(refused.value) and "hidden" not in str(refused.value)
+
+
 def test_a_remote_is_shown_without_the_password_in_its_address(repository):
     git(repository, "remote", "add", "contest", "https://me:hidden@example.org/kernels.git")
     assert remote_url(repository, "contest") == "https://example.org/kernels.git"
@@ -211,9 +236,23 @@ def test_a_tag_is_never_overwritten(repository):
     commit = git(repository, "rev-parse", "HEAD").strip()
     make_tag(repository, Tag("submission-v1", commit), "one")
     before = git(repository, "rev-parse", "submission-v1")
-    with pytest.raises(SubmissionRefused, match="never overwritten"):
+    with pytest.raises(SubmissionRefused, match="never overwritten; run the command again"):
         make_tag(repository, Tag("submission-v1", commit), "two")
     assert git(repository, "rev-parse", "submission-v1") == before
+
+
+def test_a_tag_that_another_run_makes_first_is_refused_alike(repository, monkeypatch):
+    tag, real = Tag("submission-v1", git(repository, "rev-parse", "HEAD").strip()), tags._git
+
+    def overtaken(root, *arguments, **others):
+        found = real(root, *arguments, **others)
+        if arguments[:2] == ("tag", "--list") and not found:
+            git(root, "tag", tag.name)
+        return found
+
+    monkeypatch.setattr(tags, "_git", overtaken)
+    with pytest.raises(SubmissionRefused, match="run the command again"):
+        make_tag(repository, tag, "two")
 
 
 def test_a_push_does_not_replace_what_the_remote_has(checkout, remote):
