@@ -72,6 +72,8 @@ def run_audit(
             f"--record keeps the evidence of a room as packed now; expected one of "
             f"{', '.join(workspace.rooms)}, got {request.target!r}"
         )
+    if request.record and facts.uuid is None:
+        raise UsageError("--record keeps evidence: expected a GPU, got none; leave it out")
     plan = plan_target(workspace, request.target, request.workloads, request.dataset, facts)
     seed = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
     progress.note(f"warning: {WARNING}")

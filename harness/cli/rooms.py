@@ -36,6 +36,8 @@ def new(room: str, definition: str) -> int:
     if room not in workspace.rooms:
         click.echo("\nAdd this to config.toml at the root:\n")
         click.echo(config_table(entry))
+        for line in _left_out(workspace, entry):
+            click.echo(line)
     click.echo(f"Then write solutions/{room}/kernel.py, and")
     click.echo(f"    python pack.py {room}")
     if entry.smoke:
@@ -95,14 +97,14 @@ def find_definition(workspace: Workspace, name: str) -> Path:
 
 
 def planned_room(workspace: Workspace, name: str, definition: str) -> Room:
-    """The room as config.toml has it, else as another room of the same definition is judged, else
-    with the contest's usual settings and the definition's first workload for smoke. A definition
-    that is not the contest's has no track."""
+    """The room as config.toml has it, else as another room of the same definition is judged but
+    for the track, else with the contest's usual settings and the definition's first workload for
+    smoke. A definition that is not the contest's has no track."""
     if name in workspace.rooms:
         return workspace.rooms[name]
     for other in workspace.rooms.values():
-        if other.definition == definition:
-            return replace(other, name=name)
+        if other.definition == definition:  # a second answer cannot be submitted
+            return replace(other, name=name, track=None)
     op_type = find_definition(workspace, definition).parent.name
     track = None
     if definition in CONTEST_DEFINITIONS:
@@ -113,6 +115,18 @@ def planned_room(workspace: Workspace, name: str, definition: str) -> Room:
         return room
     first = (read_workloads(workspace.root, room)[0].uuid[:UUID_DIGITS],)
     return replace(room, smoke=first, smoke_cpu=first)
+
+
+def _left_out(workspace: Workspace, room: Room) -> list[str]:
+    """Why a room of a contest's definition has no track, and how it gets one."""
+    if room.in_contest:
+        return []
+    return [
+        f"{other.name} is in the contest with this definition, so {room.name} is judged where it\n"
+        f'is named. With `track = "{other.track}"` both are in; `submit` asks for one of them.\n'
+        for other in workspace.contest_rooms.values()
+        if other.definition == room.definition
+    ]
 
 
 def config_table(room: Room) -> str:

@@ -122,8 +122,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def describe_progress(uuid: str, done: int, trials: int, found: int, rate_hz: float) -> str:
-    return f"  {uuid[:8]} {done}/{trials} trials, {found} wrong, {rate_hz:.0f} trials/s"
+def describe_progress(uuid: str, done: int, trials: int, found: int | None, rate_hz: float) -> str:
+    """found: wrong trials; None inside a batch, whose verdicts are not known yet."""
+    wrong = "" if found is None else f", {found} wrong"
+    rate = f"{rate_hz:.0f}" if rate_hz >= 10 else f"{rate_hz:.2g}"
+    return f"  {uuid[:8]} {done}/{trials} trials{wrong}, {rate} trials/s"
 
 
 def describe_single(uuid: str, trial: int, seed: int, result: BatchResult) -> str:

@@ -235,7 +235,7 @@ def _run_gaps(
             replay.stopped[row.uuid] = OUT_OF_TIME, False
             break
         begin = utc_now(timespec="microseconds")
-        outcome, begun = _run_batch(replay.pool, job, batch)
+        outcome, begun = _run_batch(replay.pool, job, batch, meter.show)
         first, result = batch.start, _result_of(outcome)
         if result is not None:
             rest = [range(first + result.done, batch.stop)]
@@ -257,7 +257,9 @@ def _run_gaps(
     return entries
 
 
-def _run_batch(pool: Pool, job: Job, trials: range) -> tuple[Outcome, int]:
+def _run_batch(
+    pool: Pool, job: Job, trials: range, show: Callable[[int], None] = lambda finished: None
+) -> tuple[Outcome, int]:
     """What came back, and how many of the trials were begun."""
     begun = 0
 
@@ -266,6 +268,8 @@ def _run_batch(pool: Pool, job: Job, trials: range) -> tuple[Outcome, int]:
         if stage is Stage.INPUTS:  # the batch begins, perhaps again in a fresh worker
             begun = 0
         elif stage is Stage.REFERENCE:
+            if begun:
+                show(begun)
             begun += 1
 
     outcome = pool.run(batch_job(job, trials.start, len(trials)), on_stage)
@@ -301,12 +305,17 @@ class _Meter:
             note(f"  {self._row.uuid[:8]} more wrong trials follow; they are counted, not shown")
         self._found += len(result.mismatches)
         self._done, self._new = self._done + result.done, self._new + result.done
-        now = time.monotonic()
-        if now - self._shown >= PROGRESS_S and self._done < request.trials:
+        self.show(0)
+
+    def show(self, finished: int) -> None:
+        """`finished`: trials of a batch under way, whose verdicts come at its end."""
+        now, trials, done = time.monotonic(), self._replay.request.trials, self._done + finished
+        if now - self._shown >= PROGRESS_S and done < trials:
             self._shown = now
-            speed = self._new / (now - self._begin)
-            uuid, trials = self._row.uuid, request.trials
-            note(describe_progress(uuid, self._done, trials, self._found, speed))
+            speed = (self._new + finished) / (now - self._begin)
+            found = None if finished else self._found
+            text = describe_progress(self._row.uuid, done, trials, found, speed)
+            self._replay.progress.note(text)
 
 
 def _run_alone(replay: Replay, trial: int) -> ExitCode:

@@ -22,6 +22,8 @@ class FolderProposer:
 
     def __init__(self, workspace: Workspace, path: Path) -> None:
         self._workspace = workspace
+        if not path.exists():
+            raise UsageError(f"{path}: no such file or folder; expected candidates there")
         if path.is_dir():
             self._paths = sorted(found for found in path.iterdir() if found.suffix in SUFFIXES)
         else:

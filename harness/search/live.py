@@ -68,7 +68,7 @@ class LiveEvaluator:
             require_timer("cupti")
         elif make_pool is None:
             raise EnvironmentUnfit(
-                f"search: candidates are told apart by latency, which needs an NVIDIA GPU, but "
+                f"candidates are told apart by latency, which needs an NVIDIA GPU, but "
                 f"{describe_no_gpu()}"
             )
         self._root = dataset.locate(workspace, None)

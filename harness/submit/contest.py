@@ -25,6 +25,11 @@ def choose_rooms(workspace: Workspace, names: Sequence[str], single: bool = Fals
     asked = {name: workspace.room(name) for name in names} or workspace.contest_rooms
     rooms = [room for room in workspace.rooms.values() if room.name in asked]
     for room in rooms:
+        if not room.in_contest and room.definition in CONTEST_DEFINITIONS:
+            raise UsageError(
+                f"{room.name}: expected a track in config.toml, as of a room of the contest, got "
+                f"none; give it one, or leave {room.name} out"
+            )
         if not room.in_contest or room.definition not in CONTEST_DEFINITIONS:
             raise UsageError(
                 f"{room.name}: expected one of the contest's definitions, got {room.definition!r}; "

@@ -98,12 +98,18 @@ def test_every_probe_has_a_worker_of_its_own_that_sees_every_workload(workspace)
 
 def test_without_a_gpu_the_probes_that_need_one_do_not_run_and_the_audit_is_incomplete(workspace):
     pools = FakePools()
-    code, text = audit(workspace, pools, CPU, replace(REQUEST, record=True))
+    code, text = audit(workspace, pools, CPU)
     assert code == ExitCode.INCOMPLETE
     assert [name for name, _, _ in pools.started] == [p.function for p in PROBES if not p.needs_gpu]
     assert text.count("NOT_RUN\n    needs a GPU") == 5
-    assert "incomplete, not recorded" in text
-    assert not record_path(workspace.root, ROOM).exists()
+    assert text.endswith("the audit is incomplete\n")
+
+
+def test_without_a_gpu_a_record_is_refused_before_any_probe_runs(workspace):
+    pools = FakePools()
+    with pytest.raises(UsageError, match="--record keeps evidence: expected a GPU"):
+        audit(workspace, pools, CPU, replace(REQUEST, record=True))
+    assert pools.started == []
 
 
 def test_a_finding_names_its_workload_and_ends_that_probe_alone(workspace):
@@ -127,9 +133,12 @@ def test_a_solution_that_ends_the_probes_process_has_failed(workspace, status):
 @pytest.mark.parametrize("status", [Status.INFRASTRUCTURE, Status.REFERENCE_ERROR])
 def test_a_machine_that_fails_is_no_finding(workspace, status):
     broken = Outcome(status, detail="no memory")
-    code, text = audit(workspace, FakePools({"values:fresh_values": [broken, broken]}))
+    pools = FakePools({"values:fresh_values": [broken, broken]})
+    code, text = audit(workspace, pools, GPU, replace(REQUEST, record=True))
     assert code == ExitCode.INCOMPLETE
     assert "fresh_values NOT_RUN" in text and "no memory" in text
+    assert "incomplete, not recorded" in text
+    assert not record_path(workspace.root, ROOM).exists()
 
 
 def test_one_workload_that_shows_nothing_is_enough_where_another_does(workspace):

@@ -51,7 +51,7 @@ def checkout(tmp_path, monkeypatch):
 def test_the_rooms_of_this_checkout():
     assert tuple(REAL.contest_rooms) == OFFICIAL_ROOMS
     assert {room.definition for room in REAL.contest_rooms.values()} == set(CONTEST_DEFINITIONS)
-    assert set(REAL.rooms) == {*OFFICIAL_ROOMS, ROOM}
+    assert set(REAL.rooms) >= {*OFFICIAL_ROOMS, ROOM}
     assert REAL.room(ROOM).track is None and not REAL.room(ROOM).in_contest
 
 
@@ -149,7 +149,7 @@ def test_a_room_of_the_contest_without_its_track_is_not_entered():
     rooms = {**REAL.rooms, "moe": replace(REAL.room("moe"), track=None)}
     workspace = replace(REAL, rooms=rooms)
     assert "moe" not in [room.name for room in choose_rooms(workspace, ())]
-    with pytest.raises(UsageError, match="moe: expected one of the contest's definitions"):
+    with pytest.raises(UsageError, match=r"moe: expected a track in config\.toml"):
         choose_rooms(workspace, ["moe"])
 
 

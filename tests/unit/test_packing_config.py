@@ -62,7 +62,7 @@ def test_each_official_track_gets_its_definitions(tmp_path):
         checkout.put("config.toml", text)
         checkout.put("kernel.py", KERNEL)
         message = checkout.refusal(ConfigError)
-        for room in real.rooms.values():
+        for room in real.contest_rooms.values():
             assert (room.definition in message) == (room.track == track)
 
 

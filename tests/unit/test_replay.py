@@ -197,6 +197,13 @@ def test_a_mismatch_names_the_command_that_repeats_it_and_that_finds_it(room):
     assert line.strip() in alone
 
 
+def test_a_slow_batch_shows_how_far_it_is(room, monkeypatch):
+    monkeypatch.setattr(engine, "PROGRESS_S", 0.0)
+    _, _, text = room.replay(sound, workloads=(room.uuids[0],), trials=101)
+    shown = re.findall(r"^  \w{8} (\d+)/101 trials(.*), [\d.e+]+ trials/s$", text, re.MULTILINE)
+    assert shown == [*((str(done), "") for done in range(1, 100)), ("100", ", 0 wrong")]
+
+
 def test_one_trial_alone_leaves_no_trace(room):
     code, _, text = room.replay(sound, workloads=(room.uuids[0],), only_trial=7)
     assert code is ExitCode.OK and "trial 7" in text and "PASSED" in text

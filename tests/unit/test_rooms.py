@@ -196,7 +196,7 @@ def test_the_command_says_what_to_add(checkout, capsys):
     path = checkout.root / "config.toml"
     path.write_text(f"{path.read_text()}\n{table}")
     room = load_workspace(checkout.root).room("sparse")
-    assert room == replace(checkout.room("dsa_attention"), name="sparse")
+    assert room == replace(checkout.room("dsa_attention"), name="sparse", track=None)
 
 
 @pytest.mark.parametrize("room", OFFICIAL_ROOMS)
@@ -206,7 +206,16 @@ def test_a_second_room_is_judged_as_the_first_of_its_definition(checkout, room):
     second = planned_room(checkout, "second", first.definition)
     path = checkout.root / "config.toml"
     path.write_text(f"{path.read_text()}\n{config_table(second)}")
-    assert load_workspace(checkout.root).room("second") == replace(first, name="second")
+    workspace = load_workspace(checkout.root)
+    assert workspace.room("second") == replace(first, name="second", track=None)
+    assert workspace.contest_rooms == checkout.contest_rooms
+
+
+def test_a_second_room_is_told_how_it_enters_the_contest(checkout, capsys):
+    assert main(["new", "sparse", "--definition", ATTENTION]) == 0
+    out = capsys.readouterr().out
+    assert "dsa_attention is in the contest with this definition, so sparse is judged" in out
+    assert 'With `track = "sparse_attention"` both are in' in out
 
 
 def test_a_room_of_a_new_definition_starts_with_its_first_workload(checkout):

@@ -314,7 +314,12 @@ def test_a_run_goes_on_with_its_own_proposer_only(room):
         room.run(resume=True)
 
 
-@pytest.mark.parametrize("name", ["nothing", "empty", "kernel.py"])
+def test_a_candidate_that_is_not_there_is_not_taken_for_one_of_another_kind(room):
+    with pytest.raises(UsageError, match=r"gone\.patch: no such file"):
+        FolderProposer(room.workspace, room.root / "gone.patch")
+
+
+@pytest.mark.parametrize("name", ["empty", "kernel.py"])
 def test_what_holds_no_candidate_is_refused(room, name):
     (room.root / "empty").mkdir()
     (room.root / "kernel.py").write_text("")

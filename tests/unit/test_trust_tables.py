@@ -13,7 +13,7 @@ from tests.cheat_table import CHEATS
 from tests.trust_results import JUDGED, PROBED, Reports, Row, keep, load, result, tables
 from tests.unit.fault_registry import ALL_FAULTS, GPU_FAULTS
 
-AGAIN = "run `python -m tests.trust_results`"
+AGAIN = "run python -m tests.trust_results"
 
 
 @pytest.mark.parametrize("name", ["faults", "cheats", "rooms"])
