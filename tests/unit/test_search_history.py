@@ -307,7 +307,7 @@ def test_a_candidate_that_is_the_baseline_is_no_success(room):
         (["tune", "nowhere"], "room: expected one of"),
         (["tune", "gdn_decode", "--resume", "--abandon"], "choose one"),
         (["tune", "gdn_decode", "--command", "x", "--folder", "y"], "choose one"),
-        (["gate", "gdn_decode", "no-such-file.json"], "expected a .json or .patch file"),
+        (["gate", "gdn_decode", "no-such-file.json"], "no such file or folder"),
         (["promote", "gdn_decode", "docs"], "expected one candidate"),
         (["explain", "zzzz"], "zzzz: no"),
         (["history", "nowhere"], "room: expected one of"),
