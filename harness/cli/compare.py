@@ -9,6 +9,7 @@ from harness.compare.plan import DEFAULT_ITERATIONS, MIN_RECORD_ROUNDS, CompareR
 from harness.compare.record import MIN_ROUNDS
 from harness.compare.statistics import DEFAULT_MARGIN, DEFAULT_ROUNDS
 from harness.config import load_workspace
+from harness.evaluate.plan import MOST_TRIALS
 from harness.evaluate.progress import SweepProgress
 from harness.records.strict_json import MAX_SEED
 
@@ -37,7 +38,9 @@ from harness.records.strict_json import MAX_SEED
     help="Timed calls of one turn.",
 )
 @click.option(
-    "--trials", type=click.IntRange(min=1), help="Correctness trials. Default: the official number."
+    "--trials",
+    type=click.IntRange(1, MOST_TRIALS),
+    help="Correctness trials. Default: the official number.",
 )
 @click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True)
 @click.option(

@@ -11,6 +11,7 @@ from harness.evaluate.plan import (
     FAST_ITERATIONS,
     FAST_TRIALS,
     FAST_WARMUP_RUNS,
+    MOST_TRIALS,
     PROTOCOLS,
     Request,
 )
@@ -38,7 +39,9 @@ from harness.timing import TIMERS
     help=f"fast: {FAST_WARMUP_RUNS} + {FAST_ITERATIONS} calls and {FAST_TRIALS} trial of each "
     "workload, for a first look; no evidence.",
 )
-@click.option("--trials", type=click.IntRange(min=1), help="Instead of the official number.")
+@click.option(
+    "--trials", type=click.IntRange(1, MOST_TRIALS), help="Instead of the official number."
+)
 @click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True)
 @click.option("--resume", is_flag=True, help="Keep verdicts of the same solution, judge and data.")
 @click.option("--route", type=click.Choice(["portable"]), help="Leave the native route out.")

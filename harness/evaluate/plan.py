@@ -19,6 +19,7 @@ from harness.records import judge_sha256, official_uuids, settings_sha256
 from harness.rules import rule_sources
 
 PROTOCOLS = ("official", "fast")
+MOST_TRIALS = 10_000  # of a verdict; replay is for more
 FAST_WARMUP_RUNS, FAST_ITERATIONS, FAST_TRIALS = 3, 10, 1
 # Of every definition; a rule of one alone adds its own files (harness/rules).
 JUDGE_SOURCES = (

@@ -203,3 +203,9 @@ def test_a_seed_that_no_record_could_be_read_back_with_is_usage(capsys, argument
     parse(dump(MAX_SEED))
     assert main([*arguments, "--seed", str(10**19)]) == ExitCode.USAGE
     assert "--seed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["evaluate", "gdn_decode"], ["compare", "ours", "peers"]])
+def test_a_number_of_trials_that_would_never_end_is_usage(capsys, command):
+    assert main([*command, "--trials", str(10**23)]) == ExitCode.USAGE
+    assert "--trials" in capsys.readouterr().err
