@@ -89,7 +89,7 @@ def test_a_build_lock_that_another_process_holds_ends_in_a_timeout(pool, cache, 
         outcome = pool.run(job)
     assert outcome.status is Status.TIMEOUT
     assert f"{LOCK_TIMEOUT_S} s in stage build" in outcome.detail
-    assert LOCK_TIMEOUT_S <= outcome.stages_s["total"] < LOCK_TIMEOUT_S + 15
+    assert LOCK_TIMEOUT_S <= outcome.stages_s["total"] < LOCK_TIMEOUT_S + 5
 
 
 def test_a_worker_that_is_slow_to_start_is_started_twice(tmp_path, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_worker_that_is_slow_to_start_is_started_twice(tmp_path, monkeypatch):
     assert outcome.status is Status.INFRASTRUCTURE
     assert "0.5 s" in outcome.detail
     assert (tmp_path / "starts").read_text() == "started\n" * 2
-    assert time.monotonic() - began < 30.0
+    assert time.monotonic() - began < 10.0
 
 
 def test_streams_that_cannot_be_flushed_cost_no_verdict(verdict, pool):

@@ -72,7 +72,7 @@ def test_a_hang_ends_at_the_deadline_whatever_it_ignores(pool, behaviour, status
     began = time.monotonic()
     outcome = pool.run(job(f"{behaviour}-1", timeout_s=1))
     assert outcome.status is status and "1 s" in outcome.detail
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 6
     assert pool.run(job("good-2")).status is Status.PASSED
 
 
@@ -150,7 +150,7 @@ def test_a_worker_that_does_not_read_is_given_up_at_the_deadline(tmp_path):
     began = time.monotonic()
     with Pool("never-reads", tmp_path, FAKE) as pool:
         assert pool.run(big).status is Status.INFRASTRUCTURE
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 10
 
 
 def test_what_an_earlier_job_left_behind_is_not_blamed_on_the_next_reference(pool):
@@ -279,7 +279,7 @@ def test_a_hang_while_measuring_ends_at_the_measurements_own_limit(pool):
     began = time.monotonic()
     with pytest.raises(MeasurementFailed, match=r"no answer within 0\.5 s") as caught:
         pool.measure(1, 1, 0.5)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 5
     assert caught.value.outcome.status is Status.TIMEOUT
     assert keep(pool, "good").status is Status.PASSED
 
