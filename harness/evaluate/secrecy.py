@@ -9,8 +9,8 @@ from collections.abc import Mapping
 # mistake costs a solution nothing that the judge needs: PATH, HOME, CUDA_*, cache folders and
 # PYTHONPATH hold none of these.
 _SECRET_WORD = re.compile(
-    r"(^|_)(TOKEN|KEY|APIKEY|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|PAT|AUTH|AUTHORIZATION|"
-    r"CREDENTIALS?|CREDS?|COOKIE|DSN|ASKPASS|NETRC|CONN)S?(_|$)"
+    r"(^|_)(TOKEN|KEY|PASS|PASSPHRASE|PWD|PAT|AUTH|AUTHORIZATION|CREDENTIALS?|CREDS?|COOKIE|DSN|"
+    r"ASKPASS|NETRC|CONN)S?(_|$)"
     r"|(TOKEN|KEY|PASSPHRASE|CREDENTIALS?|AUTHORIZATION|COOKIE)S?$|DSN$"
     r"|SECRET|PASSWORD|PASSWD|API_?KEY",
     re.IGNORECASE,
@@ -23,9 +23,9 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables whose names and values do not look like a secret.
 
     Names: a word such as TOKEN, KEY, PASS or AUTH between underscores, TOKEN, KEY and the like at
-    the end, SECRET, PASSWORD or API_KEY anywhere. Values: an address with a
-    user in it, or Key=, Token= and Password= pairs. A secret under an innocent name is not found:
-    isolation is against accidents, not against intent.
+    the end, SECRET, PASSWORD or API_KEY anywhere. Values: an address with a user in it, or Key=,
+    Token= and Password= pairs. A secret under an innocent name is not found: isolation is against
+    accidents, not against intent.
     """
     return {
         name: value

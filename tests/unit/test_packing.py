@@ -326,13 +326,11 @@ def test_what_a_killed_write_left_does_not_stop_packing(checkout):
 
 def test_the_rooms_pack_fast_and_the_official_schema_takes_them():
     workspace = load_workspace()
-    attempts_s = []
-    for _ in range(3):  # the least of them: other tests run at the same time
-        parse.cache_clear()
-        started = time.process_time()
-        packed = [pack(workspace, room) for room in workspace.rooms]
-        attempts_s.append(time.process_time() - started)
-    assert min(attempts_s) < 1.0
+    parse.cache_clear()  # another test of this process may have packed them
+    started = time.process_time()
+    packed = [pack(workspace, room) for room in workspace.rooms]
+    elapsed_s = time.process_time() - started
+    assert elapsed_s < 1.0
     assert len({solution.name for solution in packed}) == len(workspace.rooms)
     for solution in packed:
         assert validate(solution)
