@@ -60,8 +60,8 @@ def load_range(starts_ptr, ends_ptr, rows, mask, num_keys):
     """Start and length of ranges, cut to the keys that there are; an empty one has 0 or less."""
     starts = tl.load(starts_ptr + rows, mask=mask, other=0)
     ends = tl.load(ends_ptr + rows, mask=mask, other=0)
-    starts = tl.maximum(starts, 0)
-    return starts, tl.minimum(ends, num_keys) - starts
+    starts = tl.maximum(starts, 0)  # and ends, or their difference may wrap
+    return starts, tl.maximum(tl.minimum(ends, num_keys), 0) - starts
 
 
 @triton.jit(do_not_specialize=["num_queries", "num_keys"])

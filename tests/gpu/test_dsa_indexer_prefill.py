@@ -165,6 +165,7 @@ def test_keys_outside_a_range_do_not_count():
 
 def test_ranges_outside_the_keys_are_cut():
     ranges = [(-5, 2100), (100, 2**31 - 1), (-(2**31), 2**31 - 1), (900, 100), (50_000, 60_000)]
+    ranges += [(2**31 - 1, -(2**31)), (2**31 - 6000, -(2**31))]  # lengths that wrap in 32 bits
     inputs = random_inputs(ranges, 9000, seed=5, device="cuda")
     chosen = select(inputs)
     assert_close_to_fp64(chosen, inputs)

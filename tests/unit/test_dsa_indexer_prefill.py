@@ -132,6 +132,7 @@ def test_long_contexts(num_keys):
 
 def test_ranges_outside_the_keys_are_cut():
     ranges = [(-5, 2100), (100, 2**31 - 1), (-(2**31), 2**31 - 1), (900, 100), (5000, 6000)]
+    ranges += [(2**31 - 1, -(2**31)), (2**31 - 6000, -(2**31))]  # lengths that wrap in 32 bits
     inputs = random_inputs(ranges, 2200, seed=6, device=device())
     topk_indices = select(inputs)
     assert_right(topk_indices, inputs)
