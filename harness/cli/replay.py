@@ -60,7 +60,7 @@ def replay(
     """Judge ROOM by the official rule on many trials of fresh inputs.
 
     Prints each workload's wrong trials with their seeds, their rate with its 95 % interval, what
-    the official trials would show of it and, for a top-k selection, how near a tie it came. Exit
+    the official trials would show of it and, for dsa_indexer, how near a tie it came. Exit
     code 1: a trial was wrong; 6: trials are missing, --resume goes on.
     """
     request = ReplayRequest(

@@ -1,7 +1,10 @@
 """The unmodified official CLI, its spawned workers included, on a CPU and with our DSA rules."""
 
+import itertools
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +89,23 @@ def test_spawned_workers_know_the_rules(tmp_path):
     lines = [x for path in out.glob("traces/**/*.jsonl") for x in path.read_text().splitlines()]
     statuses = [json.loads(line)["evaluation"]["status"] for line in lines]
     assert statuses == ["PASSED", "PASSED"], done.stderr[-2000:]
+
+
+def test_the_front_page_runs_each_definition_with_the_tolerances_of_its_room():
+    """The program's own are 0.01, 0.01 and all elements; what differs is a run of its own."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    runs = [
+        shlex.split(line)
+        for line in re.findall(r"^    python -m harness (fib run .*)$", text, re.M)
+    ]
+    given = {}
+    for words in runs:
+        options = dict(itertools.pairwise(words))
+        given[options.get("--definitions")] = [
+            float(options.get(f"--{name}", usual))
+            for name, usual in (("atol", 0.01), ("rtol", 0.01), ("required-matched-ratio", 1.0))
+        ]
+    for room in load_workspace().rooms.values():
+        rule = room.evaluation
+        asked = [rule.atol, rule.rtol, rule.required_matched_ratio]
+        assert given.get(room.definition, given[None]) == asked, room.name
