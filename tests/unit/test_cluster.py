@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 from collections import Counter
@@ -20,7 +21,9 @@ from harness.cluster.worker import Fingerprint, Worker, own_checkout, sources_sh
 from harness.dataset import WorkloadRow
 from harness.devices import DeviceFacts
 from harness.errors import DeviceBusy, EnvironmentUnfit, ExitCode
+from harness.evaluate.plan import JUDGE_SOURCES
 from harness.evaluate.pool import WorkerCommand
+from harness.rules import SOURCES
 from tests.small_checkout import small_checkout
 
 NO_WORKER = WorkerCommand(("false",))
@@ -200,6 +203,17 @@ def test_workers_that_differ_are_refused_by_name(changes):
 def test_a_judge_that_is_not_the_drivers_is_refused():
     with pytest.raises(EnvironmentUnfit, match="expected the driver's judge on host-a"):
         agree([fingerprint(judge_sha256="0" * 64)], own_checkout())
+
+
+@pytest.mark.parametrize("changed", ["harness/evaluate/judge.py", "harness/ranges.py"])
+def test_a_workers_judge_is_its_sources_and_those_of_every_rule(tmp_path, changed):
+    for source in (*JUDGE_SOURCES, *itertools.chain(*SOURCES.values())):
+        path = tmp_path / source
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    before = sources_sha256(tmp_path)
+    (tmp_path / changed).write_text("another")
+    assert sources_sha256(tmp_path) != before
 
 
 def test_a_host_with_other_data_is_refused_before_it_judges(tmp_path, monkeypatch):

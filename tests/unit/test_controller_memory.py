@@ -176,6 +176,16 @@ def test_a_representative_is_in_the_middle_of_its_regime():
     assert sum(regime.share for regime in regimes) == pytest.approx(1.0)
 
 
+def test_an_axis_that_only_some_workloads_have_is_named():
+    rows = [
+        sample_records.row("u-0", 1.0, axes={"num_queries": 8}),
+        sample_records.row("u-1", 1.0, axes={"num_queries": 8, "ragged_ranges": 1}),
+        sample_records.row("u-2", 9.0, axes={"num_queries": 64, "score_levels": 16}),
+    ]
+    labels = [one.label for one in derive_regimes(sample_records.record(tuple(rows))).regimes]
+    assert labels == ["num_queries 8, ragged_ranges 0-1", "num_queries 64, score_levels 16"]
+
+
 def test_the_heaviest_regime_has_the_largest_share():
     assert derive_regimes(run_of([1.0, 1.0, 1.0, 20.0])).heaviest.uuids == ("u-3",)
 

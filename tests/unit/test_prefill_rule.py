@@ -1,6 +1,9 @@
 """dsa_prefill: ranges, draws and workloads, and the rule on right and wrong answers."""
 
 import json
+import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +18,7 @@ from harness.dataset import WorkloadRow, content_sha256, read_workloads
 from harness.devices import DeviceFacts
 from harness.errors import UsageError
 from harness.evaluate.plan import JUDGE_SOURCES, Request, judge_sources, plan_room
-from harness.evaluate.pool import Pool
+from harness.evaluate.pool import Pool, WorkerCommand, worker_environment
 from harness.evaluate.protocol import Status
 from harness.evaluate.start import describe_values
 from harness.evaluators import compare_sorted_scores
@@ -28,9 +31,11 @@ from scripts import make_prefill_workloads
 from tests.gpu.references import reference
 from tests.official_rooms import OFFICIAL_ROOMS
 from tests.oracles.dsa_indexer_prefill import TOPK, inputs_with_scores, oracle, random_inputs
+from tests.unit.test_answering import JUDGING
 
 ROOM = "dsa_indexer_prefill"
 WORKSPACE = load_workspace()
+ROOT = WORKSPACE.root
 RULE = SimpleNamespace(atol=0.5, rtol=0.01, required_matched_ratio=1.0)
 SIZES = {"num_queries": 3, "num_keys": 6000}
 NAMES = ("q_index_fp8", "k_index_fp8", "k_scale", "weights", "row_starts", "row_ends")
@@ -117,8 +122,20 @@ def test_normal_inputs_have_the_indexers_statistics():
     keys = inputs["k_index_fp8"].float()
     assert (keys.abs().amax(dim=1) >= 440).all() and keys.abs().max() <= 448
     assert 0.9 < (keys * inputs["k_scale"][:, None]).std() < 1.1
-    (scores, *_) = oracle(inputs)
-    assert 25 < scores.std() < 100  # what the rule's atol is measured by
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/kernels/dsa_indexer_prefill.md", f"solutions/{ROOM}/README.md"]
+)
+def test_the_pages_say_by_how_much_scores_of_normal_inputs_deviate(page):
+    """What the rule's atol is 1 % of."""
+    inputs = draw(num_queries=200, num_keys=2248)
+    rows = [scores.std() for scores in oracle(inputs)]
+    (said,) = re.findall(
+        r"scores?\s+(?:of\s+normal\s+inputs\s+)?deviate by (\d+)", (ROOT / page).read_text()
+    )
+    assert float(torch.stack(rows).mean()) == pytest.approx(float(said), rel=0.03)
+    assert WORKSPACE.room(ROOM).evaluation.atol == 0.01 * float(said)
 
 
 def distinct(scores):
@@ -179,9 +196,9 @@ def test_the_script_refuses_arguments_and_writes_nothing(tmp_path, monkeypatch):
 # The rule
 
 
-def judge(body, root=WORKSPACE.root):
-    """The outcome of a solution in a worker as every sweep starts it: what `body` makes of the
-    reference's answer `ids` to two causal queries over 2100 keys."""
+def judge(body, command=None, root=WORKSPACE.root):
+    """The outcome of a solution in a worker as every sweep starts it, or as `command` does: what
+    `body` makes of the reference's answer `ids` to two causal queries over 2100 keys."""
     text = definition().reference + (
         "\n\ndef changed(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends):\n"
         "    (ids,) = run(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends)\n"
@@ -204,7 +221,7 @@ def judge(body, root=WORKSPACE.root):
     packed = Packed("changed", "c" * 64, json.dumps(solution), root / "changed.json")
     cpu = DeviceFacts("cpu", "cpu", None)
     plan = plan_room(WORKSPACE, ROOM, packed, (row,), Request(), root, cpu)
-    with Pool("cpu", root) as pool:
+    with Pool("cpu", root, command) as pool:
         return pool.run(plan.job(row, "cpu", Request()))
 
 
@@ -215,6 +232,24 @@ def test_a_worker_judges_by_the_rule():
     assert outcome.status is Status.INCORRECT_NUMERICAL
     assert "duplicate id 2090 in row" in outcome.detail
     assert "elements wrong" not in outcome.detail, "ids were compared by their places"
+
+
+def test_whoever_asks_a_worker_something_else_has_the_rule_too():
+    answering = WorkerCommand((sys.executable, "-c", JUDGING), worker_environment("cpu", ROOT))
+    outcome = judge("ids.flip(1)", answering)
+    assert outcome.status is Status.PASSED, outcome.detail
+
+
+def test_the_official_program_has_the_rule_too():
+    text = (
+        "import harness.cli.official\n"
+        "from types import SimpleNamespace\n"
+        "from flashinfer_bench.bench.evaluators.registry import resolve_evaluator\n"
+        f"print(resolve_evaluator(SimpleNamespace(name={DSA_PREFILL!r})).__name__)\n"
+    )
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [PrefillSelectionEvaluator.__name__]
 
 
 def test_the_rule_belongs_to_this_definition_alone():
@@ -347,6 +382,17 @@ def test_wrong_ids_are_refused(place, value, words):
     got[place] = int(got[1, 0]) if value == "the first" else value
     assert words in compare(inputs, got, want)
     assert compare(inputs, want, want) is None
+
+
+def test_a_range_beyond_the_keys_reaches_none_of_them():
+    inputs = random_inputs([(-5, 3000), (70, 40)], 60, seed=9)
+    want = reference(ROOM)(*inputs.values())
+    assert compare(inputs, want.flip(1), want) is None
+    got = want.clone()
+    got[0, 3] = 60
+    assert "out-of-range id 60 in row 0: its range is [0, 60)" in compare(inputs, got, want)
+    got[0, 3], got[1, 0] = want[0, 3], 50
+    assert "out-of-range id 50 in row 1" in compare(inputs, got, want)
 
 
 def test_a_missing_winner_is_refused():

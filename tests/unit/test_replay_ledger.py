@@ -1,4 +1,5 @@
-"""What a ledger of replays takes for an entry, and which of its entries a later run keeps."""
+"""What a ledger of replays takes for an entry, and which of its entries a later run keeps; what
+a record keeps of an earlier one."""
 
 import json
 import subprocess
@@ -7,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from harness.records import LedgerWarning
+from harness.records import DatasetIdentity, LedgerWarning
 from harness.replay.batch import BatchResult, split
 from harness.replay.ledger import ReplayEntry, ReplayKey, ReplayLedger, choose_entries
-from tests.sample_replay import mismatch
+from harness.replay.record import merge_replays
+from tests.sample_replay import mismatch, replay_record
 
 KEY = ReplayKey("a", "b", "c", "d", (), "gpu", 0, "uuid")
 
@@ -108,3 +110,22 @@ def test_the_user_reads_of_it_in_one_line_without_our_code(tmp_path):
     assert first.startswith(f"warning: {path}:1: left out a line that is no trace: ")
     assert "LedgerWarning" not in done.stderr
     assert "UserWarning: of a library" in others[0], "other people's warnings stay as they are"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"judge_sha256": "f" * 64},
+        {"dataset": DatasetIdentity("workloads", "f" * 64)},
+        {"device": "nvidia-b200"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_was_judged_otherwise_is_not_kept(change):
+    old, new = replay_record({"one": ()}), replay_record({"two": ()})
+    later = replace(new, measured_at="2027-01-31T12:00:00Z", commit="another")
+    both = merge_replays(old, later, ["one", "two"])
+    assert [row.uuid for row in both.workloads] == ["one", "two"]
+    assert (both.measured_at, both.commit) == (old.measured_at, "another"), "of the oldest batch"
+    assert merge_replays(replace(old, **change), new, ["one", "two"]) == new
