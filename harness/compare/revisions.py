@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.config import Workspace, load_workspace
 from harness.errors import HarnessError, PackingError, UsageError
-from harness.evaluate.sweep import without_git_variables
+from harness.evaluate.sweep import git_environment
 from harness.packing import Packed, pack
 
 ARCHIVED = ("config.toml", "definitions", "solutions")  # what packing reads
@@ -86,5 +86,5 @@ def _extract(root: Path, name: str, commit: str, folder: Path) -> None:
 def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run git on the checkout, whoever owns it: its code is being run anyway."""
     command = ["git", "-c", f"safe.directory={root.resolve()}", *arguments]
-    environment = without_git_variables()
+    environment = git_environment()
     return subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment)

@@ -59,6 +59,22 @@ from harness.records import (
 from harness.records import WorkloadRow as RecordedRow
 from harness.roofline import floor_us, read_data
 
+# Of git's variables only these reach it: who tags, and how a remote is reached. The others, such as
+# GIT_DIR or GIT_INDEX_FILE of a hook, would turn it to another repository or state.
+_KEPT_VARIABLES = (
+    "GIT_AUTHOR_",
+    "GIT_COMMITTER_",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_CONFIG_NOSYSTEM",
+    "GIT_ASKPASS",
+    "GIT_HTTP_",
+    "GIT_PROXY_",
+    "GIT_SSH",
+    "GIT_SSL_",
+    "GIT_TERMINAL_PROMPT",
+)
+
 
 @dataclass(frozen=True)
 class RoomResult:
@@ -333,10 +349,13 @@ def show_axes(row: WorkloadRow) -> str:
     return " ".join(f"{name}={size}" for name, size in row.axes.items())
 
 
-def without_git_variables() -> dict[str, str]:
-    """The environment without what a hook sets, such as GIT_DIR, which would turn git to another
-    repository than the folder's."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+def git_environment() -> dict[str, str]:
+    """The environment without what would turn git to another repository than the folder's."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name.startswith(_KEPT_VARIABLES)
+    }
 
 
 def read_commit(root: Path) -> str:
@@ -349,7 +368,7 @@ def read_commit(root: Path) -> str:
             capture_output=True,
             text=True,
             check=True,
-            env=without_git_variables(),
+            env=git_environment(),
         )
     except (OSError, subprocess.CalledProcessError):
         return UNKNOWN_COMMIT

@@ -380,7 +380,7 @@ def _conclude(workspace: Workspace, replay: Replay, record: ReplayRecord) -> Non
     if replay.request.record:
         rows = dataset.read_workloads(replay.plan.dataset_root, replay.plan.room)
         path, kept = add_replay(record, workspace.root, [row.uuid for row in rows])
-        also = f", beside {kept} workloads from before" if kept else ""
+        also = f"; workloads kept from before: {kept}" if kept else ""
         note(f"{record.room}: recorded in {path.relative_to(workspace.root)}{also}")
 
 

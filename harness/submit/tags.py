@@ -7,7 +7,6 @@ the commit that the submission was made from as its parent, and only the tag lea
 from __future__ import annotations
 
 import io
-import os
 import re
 import subprocess
 import tarfile
@@ -23,27 +22,13 @@ from harness.errors import (
     ToolMissing,
     UsageError,
 )
+from harness.evaluate.sweep import git_environment
 
 TAG = "submission-v{number}"
 DEFINITION_TAG = "submission-{definition}-v{number}"
 _SHOWN_PATHS = 5
 _NUMBER = r"([0-9]{1,9})"  # longer ones are nobody's count, and int() refuses thousands of digits
 _REGULAR_MODES = ("100644", "100755")
-# Of git's variables only these reach it: who tags, and how a remote is reached. The others, such as
-# GIT_DIR or GIT_INDEX_FILE of a hook, would turn it to another repository or state.
-_KEPT_VARIABLES = (
-    "GIT_AUTHOR_",
-    "GIT_COMMITTER_",
-    "GIT_CONFIG_GLOBAL",
-    "GIT_CONFIG_SYSTEM",
-    "GIT_CONFIG_NOSYSTEM",
-    "GIT_ASKPASS",
-    "GIT_HTTP_",
-    "GIT_PROXY_",
-    "GIT_SSH",
-    "GIT_SSL_",
-    "GIT_TERMINAL_PROMPT",
-)
 
 
 @dataclass(frozen=True)
@@ -207,18 +192,13 @@ def _git_bytes(
     root: Path, *arguments: str, data: bytes = b"", env: Mapping[str, str] | None = None
 ) -> bytes:
     """git's standard output. Raises ToolMissing without git, EnvironmentUnfit with its words."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name.startswith(_KEPT_VARIABLES)
-    }
     try:
         done = subprocess.run(
             ["git", *arguments],
             cwd=root,
             input=data,
             capture_output=True,
-            env={**kept, **(env or {})},
+            env={**git_environment(), **(env or {})},
         )
     except FileNotFoundError as error:
         raise ToolMissing("git: not installed; submissions are tags, which it makes") from error

@@ -182,7 +182,7 @@ def test_hostile_scores_that_do_not_fit_into_registers(kind):
     select_by_scores(scores, [(0, 20_000), (3, 8500)])
 
 
-def test_a_sample_that_says_nothing_costs_passes_and_no_key(monkeypatch):
+def test_a_sample_that_says_nothing_costs_no_key():
     """The sampled positions hold the worst scores of all: both probes count too many."""
     count = 20_000
     scores = np.random.default_rng(11).standard_normal(count).astype(np.float32)

@@ -468,7 +468,7 @@ def test_a_record_keeps_other_workloads_of_the_same_content(room):
     first, second, third = room.uuids
     room.replay(sound, workloads=(third,), trials=200, record=True)
     _, _, text = room.replay(wrong_in_one_of_twenty, workloads=(first,), trials=300, record=True)
-    assert "beside 1 workloads from before" in text
+    assert "; workloads kept from before: 1\n" in text
     record = room.record()
     assert [(row.uuid, row.asked) for row in record.workloads] == [(first, 300), (third, 200)]
     assert record.asked == (200, 300) and record.is_complete and record.mismatches > 0
