@@ -23,6 +23,9 @@ struct Tuning {
   static constexpr int GROUP_PAGES = 2;   // pages of a warpgroup, all requested at once
   static constexpr int CANDIDATES = 128;  // keys that are ranked by comparing all pairs
   static constexpr float SPREAD = 48.0f;  // ranks between two probes
+  static constexpr int SPREAD_CLUSTER = 16;  // CTAs that select from one sequence of two launches
+  static constexpr int SPREAD_BATCH = 8;     // keys that a thread requests at once there
+  static constexpr float SAMPLED_SPREAD = 0.3f;  // deviations on each side of the guess there
 };
 constexpr int CLUSTER = Tuning::CLUSTER, GROUP_PAGES = Tuning::GROUP_PAGES;
 constexpr int CANDIDATES = Tuning::CANDIDATES, RANKERS = THREADS / CANDIDATES;
@@ -52,7 +55,13 @@ struct Args {
   const int* lengths;    // [B]
   const int* table;      // [B, columns]
   int* ids;              // [B, 2048]
+  uint32_t* keys;        // [B, columns * 64], scratch of two launches
   int batch, columns, num_pages, long_clusters;
+
+  // A row's tokens: a length is data, and may be anything.
+  __device__ int tokens(int row) const {
+    return max(0, min(__ldg(lengths + row), columns * PAGE));
+  }
 };
 
 struct SharedMemory {
