@@ -1,4 +1,4 @@
-// Exact top-2048 of paged FP8 index scores in one launch.
+// Exact top-2048 of paged FP8 index scores in one launch, or two.
 //
 // Definition dsa_topk_indexer_fp8_h64_d128_topk2048_ps64. Per sequence of L tokens, with query
 // q [64, 128] and keys k [L, 128] in e4m3, key scales d [L] and head weights w [64]:
@@ -7,10 +7,12 @@
 //     ids     = table[i / 64] 64 + i % 64  of the 2048 largest scores, any order, then -1
 //
 // Where the block table holds no sequence of more than 2048 tokens, map_kernel lists all tokens, a
-// CTA of 512 threads a sequence. Elsewhere index_kernel runs: clusters of 16 such CTAs. The first
-// long_clusters of them take turns with the long sequences; each CTA of the rest lists short ones.
-// Page p of a long sequence is scored by CTA p % 16 of its cluster, a warpgroup a page. The scores
-// go straight into the shared memory of CTA 0, which selects alone, 6 to 16 keys a thread.
+// CTA of 512 threads a sequence. For few sequences of up to 8192 tokens index_kernel runs: clusters
+// of 16 such CTAs. The first long_clusters of them take turns with the long sequences; each CTA of
+// the rest lists short ones. Page p of a long sequence is scored by CTA p % 16 of its cluster, a
+// warpgroup a page. The scores go straight into the shared memory of CTA 0, which selects alone, 6
+// to 16 keys a thread. For many sequences or long tables score_kernel cuts all pages into a run an
+// SM, and select_kernel takes the keys from memory, a CTA or a cluster of 8 a sequence.
 //
 // Bytes: 132 a token of a long sequence; flops: 16 384. One sequence of 5806 tokens is 0.18 us of
 // bandwidth: the chain lengths, pages, keys, products, exchange, search, ids binds.
@@ -122,7 +124,6 @@ __device__ __forceinline__ int count_pages(const Args& args, int row) {
 __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
-  cudaTriggerProgrammaticLaunchCompletion();  // select_kernel waits for the end of this grid
   const int lane = threadIdx.x % 32;
   int64_t all = 0;
   for (int first = 0; first < args.batch; first += ROWS) {
@@ -216,26 +217,19 @@ Launch index_launch(int clusters, cudaStream_t stream) {
   return {index_kernel, clusters * CLUSTER, CLUSTER, sizeof(SharedMemory), stream};
 }
 
+// Scores of all long sequences by all SMs, then selection. Everything is set before the first
+// launch: what the host does between the two, the device waits for.
 template <int SPREAD_CLUSTER>
-void launch_select(const Args& args, cudaStream_t stream) {
-  const auto kernel = select_kernel<SPREAD_CLUSTER>;
-  Launch launch(kernel, args.batch * SPREAD_CLUSTER, SPREAD_CLUSTER,
-                sizeof(SpreadMemory<SPREAD_CLUSTER>), stream);
-  launch.overlap();
-  check_error(cudaLaunchKernelEx(&launch.config, kernel, args));
-}
-
-// Scores of all long sequences by all SMs, then selection.
 void launch_two(const Args& args, int device, cudaStream_t stream) {
   int sms = 0;
   check_error(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-  const Launch score(score_kernel, sms, 1, sizeof(SharedMemory), stream);
-  check_error(cudaLaunchKernelEx(&score.config, score_kernel, args));
-  if (args.columns <= MAX_PAGES) {
-    launch_select<1>(args, stream);
-  } else {
-    launch_select<Tuning::SPREAD_CLUSTER>(args, stream);
-  }
+  const auto select = select_kernel<SPREAD_CLUSTER>;
+  const Launch scores(score_kernel, sms, 1, sizeof(SharedMemory), stream);
+  Launch selection(select, args.batch * SPREAD_CLUSTER, SPREAD_CLUSTER,
+                   sizeof(SpreadMemory<SPREAD_CLUSTER>), stream);
+  selection.overlap();
+  check_error(cudaLaunchKernelEx(&scores.config, score_kernel, args));
+  check_error(cudaLaunchKernelEx(&selection.config, select, args));
 }
 
 void launch_one(const Args& args, cudaStream_t stream) {
@@ -295,7 +289,12 @@ void index_topk_of_many(TensorView query, TensorView cache, TensorView weights,
                         TensorView lengths, TensorView table, TensorView ids, TensorView keys) {
   Args args = args_of(query, cache, weights, lengths, table, ids);
   args.keys = static_cast<uint32_t*>(keys.data_ptr());
-  launch_two(args, query.device().device_id, stream_of(query.device()));
+  const DLDevice device = query.device();
+  if (args.columns <= MAX_PAGES) {
+    launch_two<1>(args, device.device_id, stream_of(device));
+  } else {
+    launch_two<Tuning::SPREAD_CLUSTER>(args, device.device_id, stream_of(device));
+  }
 }
 
 }  // namespace
