@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from harness.config import load_workspace
-from harness.packing import pack
+from harness.packing import pack, pack_peer
 
 
 @cache
@@ -18,6 +18,16 @@ def build(room: str, route: str | None = None):
     On a machine without CUDA the Triton interpreter runs the kernels; conftest.py sets the
     environment variable before Triton is imported.
     """
+    return _build(room, pack(load_workspace(), room, route).text)
+
+
+@cache
+def build_peer(room: str, library: str):
+    """The same of a peer. Its library has to be installed."""
+    return _build(room, pack_peer(load_workspace(), room, library).packed.text)
+
+
+def _build(room, text):
     from flashinfer_bench.compile import BuilderRegistry
     from flashinfer_bench.data import Definition, Solution
 
@@ -25,8 +35,7 @@ def build(room: str, route: str | None = None):
     entry = workspace.room(room)
     path = workspace.root / "definitions" / entry.op_type / f"{entry.definition}.json"
     definition = Definition.model_validate_json(path.read_text())
-    solution = Solution.model_validate_json(pack(workspace, room, route).text)
-    return BuilderRegistry.get_instance().build(definition, solution)
+    return BuilderRegistry.get_instance().build(definition, Solution.model_validate_json(text))
 
 
 def device() -> str:

@@ -463,13 +463,14 @@ INTERPRETER_WORKERS = 2
 INTERPRETER_SPAN = 8
 
 
-# (most pages of a sequence, most sequences, clusters of 16 CTAs that share out the long ones). One
-# H200, docs/log.md, "dsa_indexer through wgmma, second version".
-#   32 pages        0: a plain grid lists all tokens in 1.12 to 1.21 µs (Triton 1.26)
-#   128 pages, 31   4: official batches hold one long sequence and take 3.69 µs in the mean, with
-#                   one cluster 3.63; four long ones take 8.8 (portable 19.1), eight 16.1 (22.0)
-#   the rest        portable: sixteen long ones 26.3 µs natively and 21.1 there, 31 36.9 and 19.3
-NATIVE_CLUSTERS = ((TOPK // PAGE_SIZE, math.inf, 0), (128, 31, 4))
+# (most pages of a sequence, most sequences, clusters of 16 CTAs that share out the long ones in one
+# launch; None: two launches, in which all SMs do). One H200, docs/kernels/dsa_indexer.md, "One launch
+# or two".
+NATIVE_CLUSTERS = (
+    (TOPK // PAGE_SIZE, math.inf, 0),  # no sequence is long: a plain grid lists all tokens
+    (128, 31, 4),
+    (2**24, math.inf, None),  # 2^30 tokens: positions are 32-bit
+)
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
 
@@ -487,13 +488,14 @@ def choose(
     capability: compute capability of the tensors' device, None without one.
     can_build: whether the native route is there and this machine can compile it.
     is_aligned: whether all tensors begin on 16-byte boundaries.
-    Native: long_clusters, 0 where no sequence can be long. Portable: workers of a group of ROWS
+    Native: long_clusters as in NATIVE_CLUSTERS. Portable: workers of a group of ROWS
     sequences (0: score_kernel is not needed) and the launch of select_kernel.
     """
     if can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted:
         for most_pages, most_sequences, clusters in NATIVE_CLUSTERS:
             if max_num_pages <= most_pages and batch_size <= most_sequences:
-                return "native", {"long_clusters": min(clusters, batch_size)}
+                most = None if clusters is None else min(clusters, batch_size)
+                return "native", {"long_clusters": most}
     select = next(launch for limit, launch in PORTABLE_LAUNCHES if max_num_pages <= limit)
     if max_num_pages * PAGE_SIZE <= TOPK:
         return "portable", {"workers": 0, "select": select}

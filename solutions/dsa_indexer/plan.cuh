@@ -14,15 +14,18 @@ constexpr int THREADS = 512, WARPS = THREADS / 32, GROUPS = THREADS / 128;  // w
 constexpr int ROWS = 32;  // sequences whose lengths a warp looks at together
 constexpr uint32_t FULL = ~0u;
 
-// CLUSTER: docs/kernels/dsa_indexer.md, "How many clusters, and when the portable route": 8 CTAs
-// take 6.27 us where 16 take 5.73. GROUP_PAGES: 128 pages a cluster, official sequences have up to
-// 91. CANDIDATES and SPREAD: one round of probes sufficed in every row that was emulated (there,
-// "The native route").
+// CLUSTER: docs/kernels/dsa_indexer.md, "One launch or two": 8 CTAs take 6.27 us where 16 take 5.73.
+// GROUP_PAGES: 128 pages a cluster, official sequences have up to 91. CANDIDATES and SPREAD: one
+// round of probes sufficed in every row that was emulated (there, "The native route"). SPREAD_*: of
+// two launches; there, "One launch or two".
 struct Tuning {
   static constexpr int CLUSTER = 16;      // CTAs of a long sequence
   static constexpr int GROUP_PAGES = 2;   // pages of a warpgroup, all requested at once
   static constexpr int CANDIDATES = 128;  // keys that are ranked by comparing all pairs
   static constexpr float SPREAD = 48.0f;  // ranks between two probes
+  static constexpr int SPREAD_CLUSTER = 8;       // CTAs that select from a sequence in memory
+  static constexpr int SPREAD_BATCH = 8;         // keys that a thread requests at once
+  static constexpr float SAMPLED_SPREAD = 0.3f;  // deviations: five of the sampled guess's own
 };
 constexpr int CLUSTER = Tuning::CLUSTER, GROUP_PAGES = Tuning::GROUP_PAGES;
 constexpr int CANDIDATES = Tuning::CANDIDATES, RANKERS = THREADS / CANDIDATES;
@@ -52,7 +55,13 @@ struct Args {
   const int* lengths;    // [B]
   const int* table;      // [B, columns]
   int* ids;              // [B, 2048]
+  uint32_t* keys;        // [B, columns * 64], scratch of two launches
   int batch, columns, num_pages, long_clusters;
+
+  // A row's tokens: a length is data, and may be anything.
+  __device__ int tokens(int row) const {
+    return max(0, min(__ldg(lengths + row), columns * PAGE));
+  }
 };
 
 struct SharedMemory {

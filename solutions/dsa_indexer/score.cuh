@@ -1,4 +1,4 @@
-// From a page of the cache to keys in the shared memory of CTA 0.
+// From pages of the cache to keys: in the shared memory of CTA 0, or in memory.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -148,6 +148,44 @@ __device__ __forceinline__ void score_pages(SharedMemory& shared, const Args& ar
     const uint32_t key = key_of(weigh(shared, products, codes[i].scales));
     const int position = page * PAGE + page_row() + threadIdx.x % 2 * 8;
     if (threadIdx.x % 4 < 2 && position < length) send(keys + 4 * position, key, landed);
+  }
+}
+
+// Keys of pages from ... to - 1 of a sequence, stored in memory by position. A warpgroup takes every
+// fourth page and requests the next one before it multiplies.
+__device__ __forceinline__ void store_pages(SharedMemory& shared, const Args& args, int row,
+                                            int length, int from, int to) {
+  const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  const int* table = args.table + int64_t{row} * args.columns;
+  uint32_t* keys = args.keys + int64_t{row} * args.columns * PAGE;
+  const uint4 query = request_query(args, row);
+  const float weight = __ldg(args.weights + int64_t{row} * HEADS + threadIdx.x % HEADS);
+  int listed = 0;  // the lane's of 32 entries that the warpgroup comes to
+  const auto request = [&](int turn) {
+    const int page = from + group + GROUPS * turn;
+    if (turn % 32 == 0) {
+      const int mine = page + GROUPS * lane;
+      listed = mine < to ? __ldg(table + mine) : -1;
+    }
+    const int entry = __shfl_sync(FULL, listed, turn % 32);
+    return request_page(args, entry, page * PAGE, page < to ? length : 0);
+  };
+  Codes codes = request(0);
+  __syncthreads();  // the query of the sequence before is used up
+  place_query(shared, query);
+  if (threadIdx.x < HEADS) shared.weights[threadIdx.x] = weight;
+  publish_shared();
+  __syncthreads();
+#pragma unroll 1
+  for (int turn = 0; from + group + GROUPS * turn < to; ++turn) {
+    const Codes next = request(turn + 1);
+    float products[HEADS / 2];
+    multiply(shared, codes, products);
+    const uint32_t key = key_of(weigh(shared, products, codes.scales));
+    const int page = from + group + GROUPS * turn;
+    const int position = page * PAGE + page_row() + threadIdx.x % 2 * 8;
+    if (threadIdx.x % 4 < 2 && position < length) keys[position] = key;
+    codes = next;
   }
 }
 

@@ -1,4 +1,4 @@
-// From the keys of a sequence to the ids of its 2048 largest, in CTA 0 alone.
+// From the keys of a sequence to the ids of its 2048 largest, in one CTA.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,10 @@ __device__ __forceinline__ Quantile predict(int length, float share) {  // share
           Tuning::SPREAD * 2.5066283f * share * __expf(0.5f * z * z)};
 }
 
-// Predicted score of the 2048th largest key, and the distance of the probes on its sides.
+// Predicted score of the 2048th largest key, and the distance of the probes on its sides. scores:
+// sums of this thread's scores, their squares and cubes; share: 1 / scores of all threads.
 __device__ __forceinline__ float2 guess(SharedMemory& shared, const float (&scores)[3],
-                                        int length) {
-  const float share = __fdividef(1.0f, length);
-  const Quantile quantile = predict(length, share);
+                                        float share, const Quantile& quantile) {
   const int lane = threadIdx.x % 32;
   // Lanes 0, 1, 2 of each four sum the first, second, third moment.
   float first = lane % 2 ? scores[1] : scores[0], third = scores[2];
@@ -195,27 +194,29 @@ __device__ __forceinline__ void rank_candidates(SharedMemory& shared, const Brac
   }
 }
 
-// Selects from the landed keys of a sequence, in CTA 0. Thread t has keys t, t + 512, ...
-template <int KEYS>
-__device__ __forceinline__ void select_tokens(SharedMemory& shared, const Args& args, int row,
-                                              int length, uint32_t parity) {
+// Selects from the keys of a sequence. Thread t has keys t, t + 512, ... wait_keys() gives them by
+// position, once they are there.
+template <int KEYS, typename WaitKeys>
+__device__ __forceinline__ void select_among(SharedMemory& shared, const Args& args, int row,
+                                             int length, WaitKeys wait_keys) {
   const uint32_t* entries = shared.table + threadIdx.x / PAGE;
   uint32_t ids[KEYS];
 #pragma unroll
   for (int i = 0; i < KEYS; ++i) {
     ids[i] = entries[i * (THREADS / PAGE)] * PAGE + threadIdx.x % PAGE;
   }
-  wait_phase(&shared.landed, parity);
+  const uint32_t* landed = wait_keys();
   uint32_t keys[KEYS];
   float moments[3] = {};
 #pragma unroll
   for (int i = 0; i < KEYS; ++i) {
     const int position = i * THREADS + threadIdx.x;
-    keys[i] = position < length ? shared.keys[position] : NO_TOKEN;
+    keys[i] = position < length ? landed[position] : NO_TOKEN;
     const float score = position < length ? score_of(keys[i]) : 0.0f, square = score * score;
     moments[0] += score, moments[1] += square, moments[2] += square * score;
   }
-  const float2 guessed = guess(shared, moments, length);
+  const float share = __fdividef(1.0f, length);
+  const float2 guessed = guess(shared, moments, share, predict(length, share));
   const Bracket bracket = search(shared, keys, length, guessed);
   place(shared, keys, ids, bracket);
   __syncthreads();
@@ -225,6 +226,19 @@ __device__ __forceinline__ void select_tokens(SharedMemory& shared, const Args& 
   }
   reinterpret_cast<int4*>(args.ids + int64_t{row} * TOPK)[threadIdx.x] =
       reinterpret_cast<const int4*>(shared.ids)[threadIdx.x];
+}
+
+// The same with as few keys a thread as the length allows. shared.table holds the pages.
+template <typename WaitKeys>
+__device__ __forceinline__ void select_tokens(SharedMemory& shared, const Args& args, int row,
+                                              int length, WaitKeys wait_keys) {
+  if (length <= 6 * THREADS) {
+    select_among<6>(shared, args, row, length, wait_keys);
+  } else if (length <= 12 * THREADS) {
+    select_among<12>(shared, args, row, length, wait_keys);
+  } else {
+    select_among<MOST_KEYS>(shared, args, row, length, wait_keys);
+  }
 }
 
 }  // namespace

@@ -124,6 +124,8 @@ def test_thirty_long_sequences(select):
         [2200 if row % 8 == 7 else 70 * row % 2049 for row in range(31)],
         [2200 if row % 8 == 7 else 70 * row % 2049 for row in range(32)],
         [5000 if row in (0, 30, 32, 39) else row for row in range(40)],
+        [2049 + 61 * row for row in range(100)],
+        [1, 9000, 2048, 2049, 16384, 0, 70000] * 6,
     ],
     ids=len,
 )
@@ -371,7 +373,7 @@ def test_the_portable_route_runs_where_no_cluster_fits(kernel, monkeypatch):
 def test_the_native_route_is_the_one_that_runs(kernel, monkeypatch):
     """Where it can be built, nothing reaches the portable one unnoticed."""
     monkeypatch.setattr(kernel, "_run_portable", None)
-    for seq_lens in ([100, 2048], [5806, 9], [8192] * 31):
+    for seq_lens in ([100, 2048], [5806, 9], [8192] * 31, [5806, 9] * 16, [40000, 1]):
         inputs = random_inputs(seq_lens, seed=25, device="cuda")
         output = empty_output(len(seq_lens), "cuda")
         assert_right(call(ROOM, list(inputs.values()), [output])[0], inputs)

@@ -353,14 +353,16 @@ CHOICES = [
     ((1, 33, (9, 0), True), ("native", 1)),
     ((4, 91, (9, 0), True), ("native", 4)),
     ((31, 128, (9, 0), True), ("native", 4)),
-    ((32, 33, (9, 0), True), ("portable", 512)),
-    ((4, 129, (9, 0), True), ("portable", 512)),
+    ((32, 33, (9, 0), True), ("native", None)),
+    ((4, 129, (9, 0), True), ("native", None)),
+    ((4, 2**24 + 1, (9, 0), True), ("portable", 512)),
     ((4, 32, (9, 0), False), ("portable", 0)),
     ((1, 91, (9, 0), False), ("portable", 91)),
     ((1, 91, (8, 9), True), ("portable", 91)),
     ((1, 91, (10, 0), True), ("portable", 91)),
     ((1, 91, None, True), ("portable", 91)),
-    ((330, 91, (9, 0), True), ("portable", 46)),
+    ((330, 91, (9, 0), True), ("native", None)),
+    ((330, 91, (8, 9), True), ("portable", 46)),
 ]
 
 

@@ -1,0 +1,126 @@
+"""Sizes between the official ones, by room: what tests/shapes.py measures.
+
+A family varies one size and keeps the rest. Its anchors are official sizes and, beyond them, sizes
+that a user may come to; what lies between is held against a line through the anchors beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.oracles import dsa_attention, dsa_indexer, gdn_decode, gdn_prefill
+
+Call = tuple[list[Any], list[Any]]  # inputs and outputs, in the definition's order
+LIBRARY_POOL_PAGES = 8462  # of every official workload of dsa_attention
+
+
+@dataclass(frozen=True)
+class Family:
+    """name: what the size counts. make(size, device) gives a call. peers: libraries that are
+    measured beside the room at the sizes `against`."""
+
+    name: str
+    anchors: tuple[int, ...]
+    between: tuple[int, ...]
+    make: Callable[[int, str], Call]
+    peers: tuple[str, ...] = ()
+    against: tuple[int, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({*self.anchors, *self.between}))
+
+
+def _decode(batch_size: int, device: str) -> Call:
+    inputs = gdn_decode.random_inputs(batch_size, seed=batch_size, device=device)
+    return list(inputs.values()), list(gdn_decode.empty_outputs(batch_size, device))
+
+
+def _prefill(num_seqs: int) -> Callable[[int, str], Call]:
+    def make(tokens: int, device: str) -> Call:
+        lengths = [tokens // num_seqs + (i < tokens % num_seqs) for i in range(num_seqs)]
+        inputs = gdn_prefill.batch_of(lengths, seed=tokens, device=device)
+        return list(inputs.values()), list(gdn_prefill.empty_outputs(inputs))
+
+    return make
+
+
+def _attend(counts: list[int], device: str) -> Call:
+    inputs = dsa_attention.random_inputs(len(counts), LIBRARY_POOL_PAGES, 1, device)
+    for token, count in enumerate(counts):
+        rows = dsa_attention.random_rows(LIBRARY_POOL_PAGES, count, token, device)
+        inputs["sparse_indices"][token, :count] = rows
+    return list(inputs.values()), list(dsa_attention.empty_outputs(len(counts), device))
+
+
+def _index(seq_lens: list[int], device: str) -> Call:
+    inputs = dsa_indexer.random_inputs(seq_lens, seed=1, device=device, unused="best")
+    return list(inputs.values()), [dsa_indexer.empty_output(len(seq_lens), device)]
+
+
+def _prefill_family(num_seqs: int) -> Family:
+    name = "tokens of one sequence" if num_seqs == 1 else f"tokens of {num_seqs} sequences"
+    anchors = (35, 134, 574, 983, 2107, 8192)
+    return Family(name, anchors, (50, 300, 1200, 4096), _prefill(num_seqs))
+
+
+FAMILIES: dict[str, tuple[Family, ...]] = {
+    "gdn_decode": (
+        Family("sequences", (1, 4, 8, 16, 32, 48, 64, 128), (2, 3, 12, 24, 40, 96), _decode),
+    ),
+    "gdn_prefill": tuple(_prefill_family(num_seqs) for num_seqs in (1, 3, 16)),
+    "dsa_attention": (
+        Family(
+            "tokens of 64 valid entries",
+            (1, 2, 4, 6, 8, 32, 128),
+            (3, 5, 16, 64),
+            lambda tokens, device: _attend([64] * tokens, device),
+        ),
+        Family(
+            "valid entries of one token",
+            (0, 2, 64, 256, 1024, 2048),
+            (1, 128, 129, 512),
+            lambda count, device: _attend([count], device),
+        ),
+        Family(
+            "tokens of 2048 valid entries",
+            (1, 8, 1024),
+            (),
+            lambda tokens, device: _attend([2048] * tokens, device),
+            ("flash_mla",),
+            (8, 1024),
+        ),
+    ),
+    "dsa_indexer": (
+        Family(
+            "tokens of one sequence beside 14 of 100",
+            (2112, 2500, 3500, 5806, 8192, 32768, 163840),
+            (2049, 3000, 4096, 16384),
+            lambda tokens, device: _index([tokens] + [100] * 14, device),
+        ),
+        Family(
+            "sequences, one of 4096 tokens and the rest of 150",
+            (1, 4, 8, 16, 31, 128),
+            (5, 17, 64),
+            lambda batch_size, device: _index([4096] + [150] * (batch_size - 1), device),
+        ),
+        Family(
+            "sequences of 5824 tokens",
+            (1, 4, 8, 16, 30, 128),
+            (5, 17, 64),
+            lambda batch_size, device: _index([5824] * batch_size, device),
+            ("deep_gemm",),
+            (30,),
+        ),
+        Family(
+            "sequences of 131072 tokens",
+            (1, 4, 16),
+            (),
+            lambda batch_size, device: _index([131072] * batch_size, device),
+            ("deep_gemm",),
+            (4,),
+        ),
+    ),
+}
