@@ -125,12 +125,13 @@ __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
   const int lane = threadIdx.x % 32;
-  int64_t all = 0;
+  int all = 0;  // their keys, 256 bytes a page, are in memory: far fewer than 2^31
   for (int first = 0; first < args.batch; first += ROWS) {
     all += __reduce_add_sync(FULL, count_pages(args, first + lane));
   }
-  const int64_t begin = all * blockIdx.x / gridDim.x, end = all * (blockIdx.x + 1) / gridDim.x;
-  int64_t before = 0;  // pages of the sequences in front of `first`
+  const int begin = int64_t{all} * blockIdx.x / gridDim.x;
+  const int end = int64_t{all} * (blockIdx.x + 1) / gridDim.x;
+  int before = 0;  // pages of the sequences in front of `first`
   for (int first = 0; first < args.batch && before < end; first += ROWS) {
     const int pages = count_pages(args, first + lane);
     int through = pages;
@@ -139,8 +140,8 @@ __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant
       const int earlier = __shfl_up_sync(FULL, through, distance);
       if (lane >= distance) through += earlier;
     }
-    const int64_t start = before + through - pages;
-    const int from = max(int64_t{0}, begin - start), to = min(int64_t{pages}, end - start);
+    const int start = before + through - pages;
+    const int from = max(0, begin - start), to = min(pages, end - start);
     for (uint32_t left = __ballot_sync(FULL, from < to); left != 0; left &= left - 1) {
       const int source = __ffs(left) - 1, row = first + source;
       store_pages(shared, args, row, args.tokens(row), __shfl_sync(FULL, from, source),

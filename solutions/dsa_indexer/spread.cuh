@@ -41,6 +41,7 @@ __device__ __forceinline__ Range range_between(uint32_t low, uint32_t high) {
 }
 
 constexpr uint32_t ALL_LOW = NO_TOKEN + 1;
+constexpr int NO_BIN = -1;
 
 // The CTA's share of a sequence: a run of positions.
 struct Slice {
@@ -106,12 +107,55 @@ __device__ __forceinline__ void count_keys(SpreadMemory<CLUSTER>& shared, const 
   if (threadIdx.x % 32 == 0) atomicAdd(&shared.above, above);
 }
 
-// What follows from a round, for all CTAs: CTA 0 adds up the bins, a thread a bin, and writes into
-// each. Nothing is found where the 2048th largest key is outside the range.
+// Finds the bin of the 2048th largest key: of_bin keys in this thread's, above_all above all bins.
+// No bin where that key is outside the range.
 template <int CLUSTER>
-__device__ __forceinline__ void conclude(SpreadMemory<CLUSTER>& shared,
-                                         const cooperative_groups::cluster_group& cluster,
-                                         const Range& range) {
+__device__ __forceinline__ int find_bin(SpreadMemory<CLUSTER>& shared, int of_bin, int above_all) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int through = of_bin;  // with the lanes of higher bins
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int beyond = __shfl_down_sync(FULL, through, distance);
+    if (lane + distance < 32) through += beyond;
+  }
+  if (threadIdx.x == 0) shared.threshold[0] = NO_BIN;
+  if (lane == 0) shared.of_warp[warp][0] = through;
+  __syncthreads();
+  const int of_other = lane > warp && lane < WARPS ? shared.of_warp[lane][0] : 0;
+  const int from_here = above_all + __reduce_add_sync(FULL, of_other) + through;
+  const int above = from_here - of_bin;
+  if (above < TOPK && from_here >= TOPK) {
+    shared.threshold[0] = threadIdx.x;
+    shared.threshold[1] = above, shared.threshold[2] = of_bin;
+  }
+  __syncthreads();
+  return shared.threshold[0];
+}
+
+// What a round found; above_all: keys above its range.
+template <int CLUSTER>
+__device__ __forceinline__ Finding conclude(const SpreadMemory<CLUSTER>& shared,
+                                            const Range& range, int bin, int above_all) {
+  Finding finding = {};
+  if (bin == NO_BIN) {
+    finding.range = above_all >= TOPK ? range_between(range.high, ABOVE_ALL)
+                                      : range_between(ALL_LOW, range.low);
+    return finding;
+  }
+  const uint32_t low = range.low + (uint32_t(bin) << range.shift);
+  const uint32_t width = min(1u << range.shift, range.high - low);
+  finding.range = range_between(low, low + width);
+  finding.above = shared.threshold[1], finding.inside = shared.threshold[2];
+  finding.is_final = width == 1 || finding.inside <= CANDIDATES ||
+                     finding.above + finding.inside == TOPK;
+  return finding;
+}
+
+// CTA 0 adds up the bins of all, a thread a bin, and tells each CTA what was found.
+template <int CLUSTER>
+__device__ __forceinline__ void end_round(SpreadMemory<CLUSTER>& shared,
+                                          const cooperative_groups::cluster_group& cluster,
+                                          const Range& range) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int counts[CLUSTER], of_bin = 0;
 #pragma unroll
@@ -119,41 +163,9 @@ __device__ __forceinline__ void conclude(SpreadMemory<CLUSTER>& shared,
     counts[cta] = cluster.map_shared_rank(&shared, cta)->bins[threadIdx.x];
     of_bin += counts[cta];
   }
-  int above_of = 0;  // lane c: of CTA c
-  if (lane < CLUSTER) above_of = cluster.map_shared_rank(&shared, lane)->above;
-  const int above_all = __reduce_add_sync(FULL, above_of);
-
-  int through = of_bin;  // with the lanes, then warps, of higher bins
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int beyond = __shfl_down_sync(FULL, through, distance);
-    if (lane + distance < 32) through += beyond;
-  }
-  if (threadIdx.x == 0) shared.threshold[0] = -1;
-  if (lane == 0) shared.of_warp[warp][0] = through;
-  __syncthreads();
-  const int of_other = lane < WARPS ? shared.of_warp[lane][0] : 0;
-  const int higher = above_all + __reduce_add_sync(FULL, lane > warp ? of_other : 0);
-  const int from_here = higher + through, above = from_here - of_bin;
-  if (above < TOPK && from_here >= TOPK) {
-    shared.threshold[0] = threadIdx.x;
-    shared.threshold[1] = above, shared.threshold[2] = of_bin;
-  }
-  __syncthreads();
-  const int bin = shared.threshold[0];
-
-  Finding finding = {};
-  if (bin < 0) {
-    finding.range = above_all >= TOPK ? range_between(range.high, ABOVE_ALL)
-                                      : range_between(ALL_LOW, range.low);
-  } else {
-    const uint32_t low = range.low + (uint32_t(bin) << range.shift);
-    const uint32_t width = min(1u << range.shift, range.high - low);
-    finding.range = range_between(low, low + width);
-    finding.above = shared.threshold[1], finding.inside = shared.threshold[2];
-    finding.is_final = width == 1 || finding.inside <= CANDIDATES ||
-                       finding.above + finding.inside == TOPK;
-  }
+  int above = lane < CLUSTER ? cluster.map_shared_rank(&shared, lane)->above : 0;  // of CTA `lane`
+  const int above_all = __reduce_add_sync(FULL, above);
+  const int bin = find_bin(shared, of_bin, above_all);
 #pragma unroll
   for (int cta = 0; cta < CLUSTER; ++cta) {
     const int higher_bins = __reduce_add_sync(FULL, int(threadIdx.x) > bin ? counts[cta] : 0);
@@ -161,23 +173,23 @@ __device__ __forceinline__ void conclude(SpreadMemory<CLUSTER>& shared,
     if (int(threadIdx.x) == bin) shared.inside[cta] = counts[cta];
   }
   __syncthreads();
-  if (warp == 0) {  // lane c writes to CTA c
-    int mine = above_of, inside = 0;
-    if (lane < CLUSTER) {
+  if (warp > 0) return;
+  int inside = 0;
+  if (lane < CLUSTER && bin != NO_BIN) {
 #pragma unroll
-      for (int i = 0; i < WARPS; ++i) mine += shared.of_warp[i][1 + lane];
-      inside = shared.inside[lane];
-    }
-    int above_through = mine, inside_through = inside;
-#pragma unroll
-    for (int distance = 1; distance < CLUSTER; distance *= 2) {
-      const int above_before = __shfl_up_sync(FULL, above_through, distance);
-      const int inside_before = __shfl_up_sync(FULL, inside_through, distance);
-      if (lane >= distance) above_through += above_before, inside_through += inside_before;
-    }
-    finding.above_from = above_through - mine, finding.inside_from = inside_through - inside;
-    if (lane < CLUSTER) cluster.map_shared_rank(&shared, lane)->finding = finding;
+    for (int i = 0; i < WARPS; ++i) above += shared.of_warp[i][1 + lane];
+    inside = shared.inside[lane];
   }
+  int above_through = above, inside_through = inside;
+#pragma unroll
+  for (int distance = 1; distance < CLUSTER; distance *= 2) {
+    const int above_before = __shfl_up_sync(FULL, above_through, distance);
+    const int inside_before = __shfl_up_sync(FULL, inside_through, distance);
+    if (lane >= distance) above_through += above_before, inside_through += inside_before;
+  }
+  Finding finding = conclude(shared, range, bin, above_all);
+  finding.above_from = above_through - above, finding.inside_from = inside_through - inside;
+  if (lane < CLUSTER) cluster.map_shared_rank(&shared, lane)->finding = finding;
 }
 
 // Ids of the CTA's keys above the range, and of those inside where all are taken or all are equal;
@@ -241,7 +253,7 @@ __device__ __forceinline__ void select_spread(SpreadMemory<CLUSTER>& shared, con
   for (;;) {
     count_keys(shared, keys, slice, range);
     cluster.sync();
-    if (rank == 0) conclude(shared, cluster, range);
+    if (rank == 0) end_round(shared, cluster, range);
     cluster.sync();
     range = shared.finding.range;
     if (shared.finding.is_final) break;
