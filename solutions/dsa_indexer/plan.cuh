@@ -14,10 +14,10 @@ constexpr int THREADS = 512, WARPS = THREADS / 32, GROUPS = THREADS / 128;  // w
 constexpr int ROWS = 32;  // sequences whose lengths a warp looks at together
 constexpr uint32_t FULL = ~0u;
 
-// CLUSTER: docs/kernels/dsa_indexer.md, "One launch or two": 8 CTAs take 6.27 us where 16 take 5.73.
+// CLUSTER: docs/kernels/dsa_indexer.md, "Tried and lost": 8 CTAs take 6.27 us where 16 take 5.73.
 // GROUP_PAGES: 128 pages a cluster, official sequences have up to 91. CANDIDATES and SPREAD: one
-// round of probes sufficed in every row that was emulated (there, "The native route"). SPREAD_*: of
-// two launches; there, "One launch or two".
+// round of probes sufficed in every row that was emulated (there, "The native route"). Of two
+// launches: SPREAD_CLUSTER and its batch there, "One launch or two".
 struct Tuning {
   static constexpr int CLUSTER = 16;      // CTAs of a long sequence
   static constexpr int GROUP_PAGES = 2;   // pages of a warpgroup, all requested at once
