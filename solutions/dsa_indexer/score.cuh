@@ -151,7 +151,7 @@ __device__ __forceinline__ void score_pages(SharedMemory& shared, const Args& ar
   }
 }
 
-// Keys of pages from ... to - 1 of a sequence, stored in memory by position. A warpgroup takes every
+// Keys of pages from ... to - 1 of a sequence, stored in memory by position. A warpgroup takes each
 // fourth page and requests the next one before it multiplies.
 __device__ __forceinline__ void store_pages(SharedMemory& shared, const Args& args, int row,
                                             int length, int from, int to) {
