@@ -56,7 +56,7 @@ def _attend(counts: list[int], device: str) -> Call:
 
 
 def _index(seq_lens: list[int], device: str) -> Call:
-    inputs = dsa_indexer.random_inputs(seq_lens, seed=1, device=device, unused="best")
+    inputs = dsa_indexer.random_inputs(seq_lens, seed=1, device=device)
     return list(inputs.values()), [dsa_indexer.empty_output(len(seq_lens), device)]
 
 
@@ -102,13 +102,13 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         ),
         Family(
             "sequences, one of 4096 tokens and the rest of 150",
-            (1, 4, 8, 16, 31, 128),
+            (1, 4, 8, 16, 31, 32, 128),
             (5, 17, 64),
             lambda batch_size, device: _index([4096] + [150] * (batch_size - 1), device),
         ),
         Family(
             "sequences of 5824 tokens",
-            (1, 4, 8, 16, 30, 128),
+            (1, 4, 8, 16, 30, 32, 128),
             (5, 17, 64),
             lambda batch_size, device: _index([5824] * batch_size, device),
             ("deep_gemm",),

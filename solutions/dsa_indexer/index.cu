@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(THREADS, 1) index_kernel(const __grid_constant
     init_barrier(&shared.landed, 1);
     fence_barrier_init();
   }
+  __syncthreads();
   arrive_cluster();
   const int lane = threadIdx.x % 32, group = threadIdx.x / 128;
   int turn = 0;  // the cluster that takes the next long sequence

@@ -468,6 +468,7 @@ INTERPRETER_SPAN = 8
 # or two".
 NATIVE_CLUSTERS = (
     (TOPK // PAGE_SIZE, math.inf, 0),  # no sequence is long: a plain grid lists all tokens
+    (128, 8, 6),
     (128, 31, 4),
     (2**24, math.inf, None),  # 2^30 tokens: positions are 32-bit
 )

@@ -20,7 +20,7 @@ struct Range {
 // above the range and `inside` in it, and this CTA's are listed from above_from and inside_from on.
 struct Finding {
   Range range;
-  bool is_final;
+  int is_final;
   int above, inside, above_from, inside_from;
 };
 
@@ -28,8 +28,8 @@ template <int CLUSTER>
 struct SpreadMemory {
   SharedMemory base;
   uint32_t bins[THREADS];
-  int above;  // this CTA's keys above the range
-  Finding finding;
+  alignas(16) Finding finding;  // read in vectors, which must not hold what others write meanwhile
+  int above;                    // this CTA's keys above the range
   int of_warp[WARPS][2 + CLUSTER];
   int threshold[3];     // CTA 0: bin of the 2048th largest key, keys above it, keys inside
   int inside[CLUSTER];  // CTA 0: of these, each CTA's
@@ -248,7 +248,7 @@ __device__ __forceinline__ void select_spread(SpreadMemory<CLUSTER>& shared, con
   const uint32_t* keys = args.keys + int64_t{row} * args.columns * PAGE;
   const Slice slice = slice_of<CLUSTER>(length, rank);
   shared.bins[threadIdx.x] = 0;
-  shared.above = 0;
+  if (threadIdx.x == 0) shared.above = 0;
   Range range = guess_range(shared.base, keys, length);  // holds a barrier
   for (;;) {
     count_keys(shared, keys, slice, range);
@@ -258,7 +258,7 @@ __device__ __forceinline__ void select_spread(SpreadMemory<CLUSTER>& shared, con
     range = shared.finding.range;
     if (shared.finding.is_final) break;
     shared.bins[threadIdx.x] = 0;
-    shared.above = 0;
+    if (threadIdx.x == 0) shared.above = 0;
     __syncthreads();
   }
   SharedMemory& leader = cluster.map_shared_rank(&shared, 0)->base;

@@ -352,6 +352,8 @@ CHOICES = [
     ((5000, 32, (9, 0), True), ("native", 0)),
     ((1, 33, (9, 0), True), ("native", 1)),
     ((4, 91, (9, 0), True), ("native", 4)),
+    ((8, 128, (9, 0), True), ("native", 6)),
+    ((9, 128, (9, 0), True), ("native", 4)),
     ((31, 128, (9, 0), True), ("native", 4)),
     ((32, 33, (9, 0), True), ("native", None)),
     ((4, 129, (9, 0), True), ("native", None)),
