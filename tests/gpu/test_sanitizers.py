@@ -2,6 +2,10 @@
 
 import io
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,9 @@ from harness.packing import pack
 
 pytestmark = pytest.mark.gpu
 
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
+PATHS = "tests.gpu.call_indexer"
 ROOM = "gdn_decode"
 # (room, workload): of the DSA rooms one with a short row alone, and one whose clusters merge.
 HONEST = [
@@ -45,13 +52,17 @@ def own_context(monkeypatch):
     monkeypatch.setattr("harness.evaluate.alone.require_idle", lambda *_: None)
 
 
+def _program():
+    try:
+        return str(find_program())
+    except ToolMissing as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture
 def sanitize():
     """Exit code and text of one tool on a room or a packed file; left out where there is none."""
-    try:
-        find_program()
-    except ToolMissing as error:
-        pytest.skip(str(error))
+    _program()
 
     def run(target, tool, workload):
         workspace, stream = load_workspace(), io.StringIO()
@@ -62,11 +73,20 @@ def sanitize():
     return run
 
 
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
+@pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize(("room", "workload"), HONEST)
 def test_an_honest_call_has_no_errors(sanitize, room, workload, tool):
     code, text = sanitize(room, tool, workload)
     assert code == ExitCode.OK, text
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_every_path_of_the_indexer_has_no_errors(tool):
+    """The official workloads reach one launch alone."""
+    command = [_program(), "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", PATHS]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=ROOT)
+    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-2000:]
+    assert re.search(r"SUMMARY: 0 (errors|hazards)", ended.stdout)
 
 
 def test_one_element_behind_an_output_is_an_error(sanitize, tmp_path):
