@@ -1,0 +1,379 @@
+// What a chunk needs that does not depend on the state: per q/k head and its two v heads.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "bulk_copy.cuh"
+#include "fast_math.cuh"
+#include "gates.cuh"
+#include "named_barrier.cuh"
+#include "plan.cuh"
+#include "tensor_core.cuh"
+#include "tensor_core_f16.cuh"
+#include "warpgroup.cuh"
+
+namespace {
+
+struct SolveMemory {
+  alignas(128) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16; with queries as in Operands
+  uint8_t queries[2][TILE_BYTES];
+  // The strict lower part of A in two terms, [i][j], then its 16 x 16 inverses on the diagonal; in
+  // the end Solved::writes.
+  uint8_t below[SERVED][2][TILE_BYTES];
+  uint8_t scores[SERVED][TILE_BYTES];  // scale (Q K^T o D) [i][j], in the end Solved::reads
+  alignas(16) float corners[SERVED][BLOCKS][BLOCK * BLOCK];  // transposed blocks of A, inverses
+  alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
+  alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
+  alignas(16) float beta[SERVED][CHUNK];
+  alignas(8) int2 chunk;  // first token, tokens
+};
+static_assert(Tuning::SOLVE_CTAS * (sizeof(SolveMemory) + 1024) <= 227 * 1024, "that many an SM");
+
+// The chunk that lies in a slot: first token and how many; none: {0, 0}.
+__device__ __forceinline__ int2 find_chunk(SolveMemory& shared, const Args& args, int slot) {
+  if (threadIdx.x == 0) shared.chunk = {0, 0};
+  __syncthreads();
+  for (int seq = threadIdx.x; seq < args.num_seqs; seq += Tuning::SOLVE_THREADS) {
+    const Range range = load_range(args, seq);
+    const int before = slot - first_slot(range, seq);
+    if (before < 0 || before >= range.chunks()) continue;
+    const int first = range.start + before * CHUNK;
+    shared.chunk = {first, min(range.stop - first, CHUNK)};
+  }
+  __syncthreads();
+  return shared.chunk;
+}
+
+// Eight bf16 as fp16: exact from 2^-14 to 2^16.
+__device__ __forceinline__ uint4 convert_row(const uint4& x) {
+  const float2 a = widen_bf16(x.x), b = widen_bf16(x.y), c = widen_bf16(x.z), d = widen_bf16(x.w);
+  return {pack_f16(a.x, a.y), pack_f16(b.x, b.y), pack_f16(c.x, c.y), pack_f16(d.x, d.y)};
+}
+
+// Rows from the count-th on are zero.
+__device__ __forceinline__ void load_operands(SolveMemory& shared, const Args& args, int2 chunk,
+                                              int qk_head) {
+  constexpr int LOADS = CHUNK * DIM / 8 / Tuning::SOLVE_THREADS;
+  uint4 keys[LOADS] = {}, queries[LOADS] = {};
+#pragma unroll
+  for (int i = 0; i < LOADS; ++i) {
+    const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, row = at / 16;
+    if (row >= chunk.y) continue;
+    const int64_t offset = (int64_t{chunk.x + row} * QK_HEADS + qk_head) * DIM + at % 16 * 8;
+    keys[i] = __ldg(reinterpret_cast<const uint4*>(args.k + offset));
+    queries[i] = __ldg(reinterpret_cast<const uint4*>(args.q + offset));
+  }
+#pragma unroll
+  for (int i = 0; i < LOADS; ++i) {
+    const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, tile = at % 16 / 8;
+    const uint32_t place = swizzled(at / 16, at % 8);
+    *reinterpret_cast<uint4*>(shared.keys[tile] + place) = convert_row(keys[i]);
+    *reinterpret_cast<uint4*>(shared.queries[tile] + place) = convert_row(queries[i]);
+  }
+}
+
+// One warp a v head, two tokens a lane. Sums in fp64: next to a g of 0 those of g near 1 remain.
+__device__ __forceinline__ void load_gates(SolveMemory& shared, const Args& args, int2 chunk,
+                                           int slot, int v_head) {
+  const int lane = threadIdx.x % 32, served = v_head % SERVED;
+  const Head head = load_head(args, v_head);
+  double log_g[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = 2 * lane + i;
+    const int64_t at = int64_t{chunk.x + row} * V_HEADS + v_head;
+    const bool is_token = row < chunk.y;
+    const float a = is_token ? __bfloat162float(args.a[at]) : 0.0f;
+    const float b = is_token ? __bfloat162float(args.b[at]) : 0.0f;
+    log_g[i] = is_token ? LOG2_E * log_decay(head, a) : 0.0;
+    shared.beta[served][row] = is_token ? write_strength(b) : 0.0f;
+  }
+  double sum = log_g[0] + log_g[1];
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const double other = __shfl_up_sync(FULL, sum, step);
+    if (lane >= step) sum += other;
+  }
+  const double total = __shfl_sync(FULL, sum, 31);
+  const double elapsed[2] = {sum - log_g[1], sum};
+  Solved* solved = solved_of(args, slot, v_head);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float high = elapsed[i];
+    shared.elapsed[served][2 * lane + i] = {high, static_cast<float>(elapsed[i] - high)};
+    shared.remaining[served][2 * lane + i] = exp2_approx(static_cast<float>(total - elapsed[i]));
+    solved->carry[2 * lane + i] = exp2_approx(high);
+  }
+}
+
+// sums [16 x 64] = rows [16 block, +16) of `rows` times keys^T, up to the diagonal.
+__device__ __forceinline__ void multiply_rows(const uint8_t (&rows)[2][TILE_BYTES],
+                                              const uint8_t (&keys)[2][TILE_BYTES], int block,
+                                              float (&sums)[8][4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int step = 0; step < DIM / 16; ++step) {
+    const int chunk = 2 * (step % 4);
+    uint32_t a[4];
+    load_tiles(a, shared_address(rows[step / 4] + swizzled(BLOCK * block + lane % 16,
+                                                           chunk + lane / 16)));
+#pragma unroll
+    for (int column = 0; column < BLOCKS; ++column) {
+      if (column > block) continue;
+      uint32_t b[4];
+      const int row = BLOCK * column + lane % 8 + lane / 16 * 8;
+      load_tiles(b, shared_address(keys[step / 4] + swizzled(row, chunk + lane / 8 % 2)));
+      multiply_f16(sums[2 * column], a, b[0], b[1]);
+      multiply_f16(sums[2 * column + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// x = high + low, both fp16.
+__device__ __forceinline__ void split(float x, float y, uint32_t& high, uint32_t& low) {
+  const __half2 pair = __floats2half2_rn(x, y);
+  const float2 back = __half22float2(pair);
+  high = bits_of(pair);
+  low = pack_f16(x - back.x, y - back.y);
+}
+
+// exp2 of a difference of two-term logarithms.
+__device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
+  return exp2_approx((later.x - earlier.x) + (later.y - earlier.y));
+}
+
+// From K K^T (of the first warpgroup) A below the diagonal, from Q K^T (of the second) the scores.
+template <bool IS_SCORE>
+__device__ __forceinline__ void fade_products(SolveMemory& shared, int block, float scale,
+                                              const float (&sums)[8][4]) {
+  const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+#pragma unroll
+  for (int head = 0; head < SERVED; ++head) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = BLOCK * block + group + 8 * half;
+      const float2 later = shared.elapsed[head][i];
+      const float factor = IS_SCORE ? scale : shared.beta[head][i];
+#pragma unroll
+      for (int tile = 0; tile < 8; ++tile) {
+        if (tile / 2 > block) continue;
+        const int j = 8 * tile + 2 * pair;
+        const float4 earlier = *reinterpret_cast<const float4*>(&shared.elapsed[head][j]);
+        float x = sums[tile][2 * half] * factor * fade_between(later, {earlier.x, earlier.y});
+        float y = sums[tile][2 * half + 1] * factor * fade_between(later, {earlier.z, earlier.w});
+        if (IS_SCORE ? j > i : j >= i) x = 0.0f;
+        if (IS_SCORE ? j + 1 > i : j + 1 >= i) y = 0.0f;
+        const uint32_t place = swizzled(i, tile) + 4 * pair;
+        if (IS_SCORE) {
+          *reinterpret_cast<uint32_t*>(shared.scores[head] + place) = pack_f16(x, y);
+        } else if (tile / 2 == block) {
+          float* corner = shared.corners[head][block] + i % BLOCK;
+          corner[j % BLOCK * BLOCK] = x;
+          corner[(j % BLOCK + 1) * BLOCK] = y;
+        } else {
+          uint32_t high, low;
+          split(x, y, high, low);
+          *reinterpret_cast<uint32_t*>(shared.below[head][0] + place) = high;
+          *reinterpret_cast<uint32_t*>(shared.below[head][1] + place) = low;
+        }
+      }
+    }
+  }
+}
+
+// (I + corner)^-1 by elimination, a column a lane: in fp32 where it stands, transposed, and in two
+// terms on the diagonal of `below`.
+__device__ __forceinline__ void invert_corner(SolveMemory& shared, int head, int block) {
+  const int lane = threadIdx.x % 32, column = lane % BLOCK;
+  float* corner = shared.corners[head][block];
+  float x[BLOCK];
+#pragma unroll
+  for (int i = 0; i < BLOCK; ++i) x[i] = i == column ? 1.0f : 0.0f;
+#pragma unroll
+  for (int step = 0; step < BLOCK - 1; ++step) {
+#pragma unroll
+    for (int quad = (step + 1) / 4; quad < BLOCK / 4; ++quad) {
+      const float4 a = *reinterpret_cast<const float4*>(corner + step * BLOCK + 4 * quad);
+      if (4 * quad > step) x[4 * quad] -= a.x * x[step];
+      if (4 * quad + 1 > step) x[4 * quad + 1] -= a.y * x[step];
+      if (4 * quad + 2 > step) x[4 * quad + 2] -= a.z * x[step];
+      if (4 * quad + 3 > step) x[4 * quad + 3] -= a.w * x[step];
+    }
+  }
+  __syncwarp();
+  if (lane < BLOCK) {
+#pragma unroll
+    for (int i = 0; i < BLOCK; i += 4) {
+      *reinterpret_cast<float4*>(corner + column * BLOCK + i) = {x[i], x[i + 1], x[i + 2], x[i + 3]};
+    }
+  }
+  const int place = BLOCK * block + column;
+#pragma unroll
+  for (int i = 0; i < BLOCK; ++i) {
+    const __half high = __float2half_rn(x[i]);
+    const __half term = lane < BLOCK ? high : __float2half_rn(x[i] - __half2float(high));
+    uint8_t* tile = shared.below[head][lane / BLOCK];
+    *reinterpret_cast<__half*>(tile + swizzled(BLOCK * block + i, place / 8) + place % 8 * 2) = term;
+  }
+  __syncwarp();
+}
+
+// Rows of the transposed inverse as first operands: two terms of 16 columns.
+struct Terms {
+  uint32_t high[4], low[4];
+};
+
+// Columns [16 m, +16) times factors of these columns.
+__device__ __forceinline__ Terms split_block(const float (&rows)[8][4], int m, float2 left,
+                                             float2 right) {
+  const float(&x)[4] = rows[2 * m];
+  const float(&y)[4] = rows[2 * m + 1];
+  Terms terms;
+  split(x[0] * left.x, x[1] * left.y, terms.high[0], terms.low[0]);
+  split(x[2] * left.x, x[3] * left.y, terms.high[1], terms.low[1]);
+  split(y[0] * right.x, y[1] * right.y, terms.high[2], terms.low[2]);
+  split(y[2] * right.x, y[3] * right.y, terms.high[3], terms.low[3]);
+  return terms;
+}
+
+// sums [16 x 16] += terms [16 x 16] times block (i, m) of `below`, transposed: three of the four
+// products of two terms.
+__device__ __forceinline__ void multiply_block(SolveMemory& shared, int head, int i, int m,
+                                               const Terms& terms, float (&sums)[2][4]) {
+  const int lane = threadIdx.x % 32;
+  const uint32_t place = swizzled(BLOCK * i + lane % 8 + lane / 16 * 8, 2 * m + lane / 8 % 2);
+  uint32_t high[4], low[4];
+  load_tiles(high, shared_address(shared.below[head][0] + place));
+  load_tiles(low, shared_address(shared.below[head][1] + place));
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    multiply_f16(sums[half], terms.low, high[2 * half], high[2 * half + 1]);
+    multiply_f16(sums[half], terms.high, low[2 * half], low[2 * half + 1]);
+    multiply_f16(sums[half], terms.high, high[2 * half], high[2 * half + 1]);
+  }
+}
+
+// rows [16 x 64] = rows [16 block, +16) of the transposed inverse of I + A, Y. With D the inverses
+// of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T, block after block.
+__device__ __forceinline__ void merge_corners(SolveMemory& shared, int head, int block,
+                                              float (&rows)[8][4]) {
+  const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+  const float2 one = {1.0f, 1.0f};
+#pragma unroll
+  for (int i = 0; i < BLOCKS; ++i) {
+    if (i == block) {
+      const float* corner = shared.corners[head][i] + 2 * pair;
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        const int row = group + part % 2 * 8, column = part / 2 * 8;
+        const float2 xy = *reinterpret_cast<const float2*>(corner + row * BLOCK + column);
+        rows[2 * i + part / 2][part % 2 * 2] = xy.x;
+        rows[2 * i + part / 2][part % 2 * 2 + 1] = xy.y;
+      }
+    } else if (i > block) {
+      float sums[2][4] = {};
+#pragma unroll
+      for (int m = 0; m < BLOCKS; ++m) {
+        if (m < block || m >= i) continue;
+        multiply_block(shared, head, i, m, split_block(rows, m, one, one), sums);
+      }
+      float result[8][4];
+#pragma unroll
+      for (int part = 0; part < 8; ++part) result[part / 4][part % 4] = -sums[part / 4][part % 4];
+      const Terms terms = split_block(result, 0, one, one);
+      float merged[2][4] = {};
+      multiply_block(shared, head, i, i, terms, merged);
+#pragma unroll
+      for (int part = 0; part < 8; ++part) {
+        rows[2 * i + part / 4][part % 4] = merged[part / 4][part % 4];
+      }
+    }
+  }
+}
+
+// sums [16 x 64] = rows times scores^T: [j][i], what the residual of token j adds to output i.
+__device__ __forceinline__ void multiply_scores(SolveMemory& shared, int head, int block,
+                                                const float (&rows)[8][4], float (&sums)[8][4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int m = 0; m < BLOCKS; ++m) {
+    if (m < block) continue;
+    const Terms terms = split_block(rows, m, {1.0f, 1.0f}, {1.0f, 1.0f});
+#pragma unroll
+    for (int i = m; i < BLOCKS; ++i) {
+      uint32_t b[4];
+      const int row = BLOCK * i + lane % 8 + lane / 16 * 8;
+      load_tiles(b, shared_address(shared.scores[head] + swizzled(row, 2 * m + lane / 8 % 2)));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        multiply_f16(sums[2 * i + half], terms.low, b[2 * half], b[2 * half + 1]);
+        multiply_f16(sums[2 * i + half], terms.high, b[2 * half], b[2 * half + 1]);
+      }
+    }
+  }
+}
+
+// sums [16 x 64] = (rows with the decay to the chunk's end) times 64 columns of the keys: [j][key],
+// what the residual of token j adds to the state.
+__device__ __forceinline__ void multiply_keys(const uint8_t* keys, int block,
+                                              const Terms (&terms)[BLOCKS], float (&sums)[8][4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int m = 0; m < BLOCKS; ++m) {
+    if (m < block) continue;
+#pragma unroll
+    for (int column = 0; column < 4; ++column) {
+      uint32_t b[4];
+      load_tiles_transposed(
+          b, shared_address(keys + swizzled(BLOCK * m + lane % 16, 2 * column + lane / 16)));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        multiply_f16(sums[2 * column + half], terms[m].low, b[2 * half], b[2 * half + 1]);
+        multiply_f16(sums[2 * column + half], terms[m].high, b[2 * half], b[2 * half + 1]);
+      }
+    }
+  }
+}
+
+// Rows [16 block, +16) of a tile.
+__device__ __forceinline__ void store_rows(uint8_t* tile, int block, const float (&sums)[8][4]) {
+  const int row = BLOCK * block + threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    uint8_t* place = tile + 4 * pair;
+    *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) = pack_f16(sums[i][0], sums[i][1]);
+    *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) = pack_f16(sums[i][2], sums[i][3]);
+  }
+}
+
+// A warpgroup's v head from the corners' inverses on, a warp 16 rows j.
+__device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
+  const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+  float rows[8][4] = {};
+  merge_corners(shared, head, block, rows);
+  const float* beta = shared.beta[head] + BLOCK * block + group;
+  const float strengths[2] = {beta[0], beta[8]};
+#pragma unroll
+  for (int i = 0; i < 32; ++i) rows[i / 4][i % 4] *= strengths[i % 4 / 2];
+  float sums[8][4] = {};
+  multiply_scores(shared, head, block, rows, sums);
+  sync_threads_of(1 + head, 128);  // all have read what is overwritten from here on
+  store_rows(shared.scores[head], block, sums);
+  Terms terms[BLOCKS];
+#pragma unroll
+  for (int m = 0; m < BLOCKS; ++m) {
+    const float* remaining = shared.remaining[head] + BLOCK * m + 2 * pair;
+    terms[m] = split_block(rows, m, *reinterpret_cast<const float2*>(remaining),
+                           *reinterpret_cast<const float2*>(remaining + 8));
+  }
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+    float writes[8][4] = {};
+    multiply_keys(shared.keys[tile], block, terms, writes);
+    store_rows(shared.below[head][tile], block, writes);
+  }
+}
+
+}  // namespace
