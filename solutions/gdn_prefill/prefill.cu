@@ -4,17 +4,18 @@
 //
 //     S <- g S;   S <- S + k (x) beta (v - S^T k);   output = scale S^T q     token after token
 //
-// Few tokens: walk_kernel does just this, 8 columns of V a CTA, grid (N, 8, 16). Others go in chunks
-// of 64 tokens. With D_ij = exp(G_i - G_j), G the sums of log g, and T = (I + tril(diag(beta)
-// (K K^T o D), -1))^-1 diag(beta):
+// Few tokens: walk_kernel does just this, 8 columns of V a CTA, grid (N, 8, 16). Others go in
+// chunks of 64 tokens. With D_ij = exp(G_i - G_j), G the sums of log g, and
+// T = (I + tril(diag(beta) (K K^T o D), -1))^-1 diag(beta):
 //
 //     R  = V - diag(exp G) K S                                            [64, V]
 //     O  = scale diag(exp G) Q S + reads^T R,   reads  = T^T (scale Q K^T o D)^T          [64, V]
 //     S <- exp(G_last) S + writes^T R,          writes = T^T diag(exp(G_last - G)) K      [K, V]
 //
-// solve_kernel, grid (slots, 4): a chunk and q/k head a CTA; it writes K, Q, and for the two v heads
-// writes, reads and exp G, as tiles that the scan copies whole. scan_kernel, grid (N, 8, 2 / GROUPS),
-// launched with programmatic dependence: S^T [64 values, 128] a warpgroup, one more warp requests.
+// solve_kernel, grid (slots, 4): a chunk and q/k head a CTA; it writes K, Q, and for the two v
+// heads writes, reads and exp G, as tiles that the scan copies whole. scan_kernel, grid
+// (N, 8, 2 / GROUPS), launched with programmatic dependence: S^T [64 values, 128] a warpgroup, one
+// more warp requests.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice.
 // Flops: 67 million of fp16 products a chunk. The chain of chunks binds few sequences: K S, the

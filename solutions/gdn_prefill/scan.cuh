@@ -98,10 +98,11 @@ __device__ __forceinline__ void request_chunks(ScanMemory<GROUPS>& shared, const
     if (threadIdx.x % 32 == 0) {
       Stage<GROUPS>& to = shared.stages[stage];
       uint64_t* full = &shared.full[stage];
-      const int slot = work.slot + chunk;
+      const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
+      const Solved* solved = solved_of(args, work.slot + chunk, work.v_head);
       arrive_expecting(full, sizeof(Operands) + sizeof(Solved));
-      copy_bulk(&to.operands, operands_of(args, slot, work.v_head / SERVED), sizeof(Operands), full);
-      copy_bulk(&to.solved, solved_of(args, slot, work.v_head), sizeof(Solved), full);
+      copy_bulk(&to.operands, operands, sizeof(Operands), full);
+      copy_bulk(&to.solved, solved, sizeof(Solved), full);
     }
   }
   commit_copies();
@@ -227,8 +228,8 @@ __device__ __forceinline__ void multiply_state(const Operands& operands,
   commit_products();
 }
 
-// One chunk. `rounded` is the state as an operand; `pending` the output of the chunk before, written
-// while this one's products run.
+// One chunk. `rounded` is the state as an operand; `pending` the output of the chunk before,
+// written while this one's products run.
 template <int GROUPS>
 __device__ __forceinline__ void step_chunk(ScanMemory<GROUPS>& shared, const Args& args,
                                            const Work& work, int chunk, float (&state)[64],
@@ -294,7 +295,9 @@ __device__ __forceinline__ void scan_chunks(ScanMemory<GROUPS>& shared, const Ar
     step_chunk(shared, args, work, chunk, state, rounded, pending);
   }
   store_state(args, work, state);
-  if (chunks > 0) write_output(values_of(shared, work, chunks - 1), args, work, chunks - 1, pending);
+  if (chunks > 0) {
+    write_output(values_of(shared, work, chunks - 1), args, work, chunks - 1, pending);
+  }
   if (work.seq == 0) clear_rows(args, 0, work.range.start, work.column(), VALUES, thread, 128);
   if (work.seq == args.num_seqs - 1) {
     clear_rows(args, work.range.stop, args.tokens, work.column(), VALUES, thread, 128);

@@ -206,7 +206,8 @@ __device__ __forceinline__ void invert_corner(SolveMemory& shared, int head, int
   if (lane < BLOCK) {
 #pragma unroll
     for (int i = 0; i < BLOCK; i += 4) {
-      *reinterpret_cast<float4*>(corner + column * BLOCK + i) = {x[i], x[i + 1], x[i + 2], x[i + 3]};
+      const float4 quad = {x[i], x[i + 1], x[i + 2], x[i + 3]};
+      *reinterpret_cast<float4*>(corner + column * BLOCK + i) = quad;
     }
   }
   const int place = BLOCK * block + column;
@@ -214,8 +215,8 @@ __device__ __forceinline__ void invert_corner(SolveMemory& shared, int head, int
   for (int i = 0; i < BLOCK; ++i) {
     const __half high = __float2half_rn(x[i]);
     const __half term = lane < BLOCK ? high : __float2half_rn(x[i] - __half2float(high));
-    uint8_t* tile = shared.below[head][lane / BLOCK];
-    *reinterpret_cast<__half*>(tile + swizzled(BLOCK * block + i, place / 8) + place % 8 * 2) = term;
+    uint8_t* to = shared.below[head][lane / BLOCK] + swizzled(BLOCK * block + i, place / 8);
+    *reinterpret_cast<__half*>(to + place % 8 * 2) = term;
   }
   __syncwarp();
 }
