@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
   const int2 chunk = find_chunk(shared, args, slot);
   if (chunk.y == 0) return;
   // Blocks of rows differ in length: the second warpgroup takes them the other way round.
-  const int warp = threadIdx.x / 32 % 4, head = threadIdx.x / 128;
+  const int warps = __shfl_sync(FULL, threadIdx.x / 32, 0), warp = warps % 4, head = warps / 4;
   const int block = head == 0 ? warp : BLOCKS - 1 - warp;
   if (warp == 0) load_gates(shared, args, chunk, slot, qk_head * SERVED + head);
   load_operands(shared, args, chunk, qk_head);
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(SCAN_THREADS<GROUPS>, 1)
 
 // Grid: (N, 8, 16)
 __global__ void __launch_bounds__(WALK_THREADS) walk_kernel(const __grid_constant__ Args args) {
-  __shared__ WalkMemory shared;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  WalkMemory& shared = *reinterpret_cast<WalkMemory*>(memory);
   const int seq = blockIdx.x, v_head = blockIdx.y;
   const int row = blockIdx.z * WALK_ROWS + threadIdx.x / LANES;
   const Range range = load_range(args, seq);
@@ -120,28 +121,26 @@ __global__ void __launch_bounds__(WALK_THREADS) walk_kernel(const __grid_constan
   const int64_t offset = ((int64_t{seq} * V_HEADS + v_head) * DIM + row) * DIM;
   Vector state = {};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int place = i / 2 * 64 + threadIdx.x % LANES * 8 + i % 2 * 4;
+  for (int quad = 0; quad < 4; ++quad) {
     if (!args.state || range.start == range.stop) continue;
-    const float4 x = __ldg(reinterpret_cast<const float4*>(args.state + offset + place));
-    state.x[4 * i] = x.x, state.x[4 * i + 1] = x.y;
-    state.x[4 * i + 2] = x.z, state.x[4 * i + 3] = x.w;
+    const float4 x =
+        __ldg(reinterpret_cast<const float4*>(args.state + offset + lane_key(quad)));
+    state.x[4 * quad] = x.x, state.x[4 * quad + 1] = x.y;
+    state.x[4 * quad + 2] = x.z, state.x[4 * quad + 3] = x.w;
   }
 #pragma unroll 1
   for (int first = range.start; first < range.stop; first += Tuning::TOKENS) {
     const int count = min(range.stop - first, Tuning::TOKENS);
     __syncthreads();  // the tokens before are through
-    request_tokens(shared, args, first, count, v_head);
     load_gates(shared, args, head, first, count, v_head);
-    wait_copies<0>();
-    __syncthreads();  // tokens and gates are there
+    load_vectors(shared, args, first, count, v_head);
+    __syncthreads();  // tokens are there
     walk_tokens(shared, args, first, count, v_head * DIM + row, state);
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int place = i / 2 * 64 + threadIdx.x % LANES * 8 + i % 2 * 4;
-    *reinterpret_cast<float4*>(args.new_state + offset + place) = {
-        state.x[4 * i], state.x[4 * i + 1], state.x[4 * i + 2], state.x[4 * i + 3]};
+  for (int quad = 0; quad < 4; ++quad) {
+    *reinterpret_cast<float4*>(args.new_state + offset + lane_key(quad)) = {
+        state.x[4 * quad], state.x[4 * quad + 1], state.x[4 * quad + 2], state.x[4 * quad + 3]};
   }
   const int column = v_head * DIM + blockIdx.z * WALK_ROWS;
   if (seq == 0) clear_rows(args, 0, range.start, column, WALK_ROWS, threadIdx.x, WALK_THREADS);
@@ -159,10 +158,8 @@ void check_error(cudaError_t error, const char* kernel) {
 template <typename Kernel>
 void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, bool is_dependent,
             const Args& args, cudaStream_t stream) {
-  if (bytes > 0) {
-    check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                name);
-  }
+  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+              name);
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -187,8 +184,8 @@ void launch_chunks(const Args& args, cudaStream_t stream) {
 }
 
 void launch_walk(const Args& args, cudaStream_t stream) {
-  launch(walk_kernel, "walk", dim3(args.num_seqs, V_HEADS, DIM / WALK_ROWS), WALK_THREADS, 0, false,
-         args, stream);
+  launch(walk_kernel, "walk", dim3(args.num_seqs, V_HEADS, DIM / WALK_ROWS), WALK_THREADS,
+         sizeof(WalkMemory), false, args, stream);
 }
 
 int64_t count_slots(int64_t tokens, int64_t num_seqs) { return tokens / CHUNK + num_seqs; }

@@ -156,25 +156,24 @@ __device__ __forceinline__ void round_fragment(const float (&sums)[N], uint32_t 
   for (int i = 0; i < N / 2; ++i) to[i / 4][i % 4] = pack_f16(sums[2 * i], sums[2 * i + 1]);
 }
 
-// residual = V^T - sums diag(carry), rounded: what the chunk's tokens are to write.
-__device__ __forceinline__ void find_residual(const uint8_t* values, const float* carry,
-                                              const float (&sums)[32], uint32_t (&to)[4][4]) {
+// V^T of the warp's 16 values in the layout of sums, as pairs of tokens.
+__device__ __forceinline__ void load_values(const uint8_t* tile, uint32_t (&values)[4][4]) {
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    uint32_t v[4];
-    load_tiles_transposed(v, shared_address(values + value_place(2 * step)));
+    load_tiles_transposed(values[step], shared_address(tile + value_place(2 * step)));
+  }
+}
+
+// residual = V^T - sums diag(carry), rounded: what the chunk's tokens are to write.
+__device__ __forceinline__ void find_residual(const uint32_t (&values)[4][4], const float* carry,
+                                              const float (&sums)[32], uint32_t (&to)[4][4]) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float2 fade =
-          *reinterpret_cast<const float2*>(carry + 16 * step + 8 * half + threadIdx.x % 4 * 2);
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const float2 wanted = widen_bf16(v[2 * half + row]);
-        const int at = 8 * step + 4 * half + 2 * row;
-        to[step][2 * half + row] = pack_f16(fmaf(-fade.x, sums[at], wanted.x),
-                                            fmaf(-fade.y, sums[at + 1], wanted.y));
-      }
-    }
+  for (int i = 0; i < 16; ++i) {
+    const int tile = i / 2;  // of eight tokens
+    const float2 fade = *reinterpret_cast<const float2*>(carry + 8 * tile + threadIdx.x % 4 * 2);
+    const float2 wanted = widen_bf16(values[i / 4][i % 4]);
+    to[i / 4][i % 4] = pack_f16(fmaf(-fade.x, sums[2 * i], wanted.x),
+                                fmaf(-fade.y, sums[2 * i + 1], wanted.y));
   }
 }
 
@@ -236,7 +235,7 @@ __device__ __forceinline__ void step_chunk(ScanMemory<GROUPS>& shared, const Arg
                                            uint32_t (&rounded)[8][4], uint32_t (&pending)[16]) {
   Stage<GROUPS>& stage = shared.stages[chunk % Tuning::STAGES];
   const Solved& solved = stage.solved;
-  uint32_t residual[4][4];
+  uint32_t values[4][4], residual[4][4];
   float seen[32], output[32];
   wait_phase(&shared.full[chunk % Tuning::STAGES], chunk / Tuning::STAGES % 2);
   multiply_state(stage.operands, rounded, seen, output);
@@ -246,8 +245,9 @@ __device__ __forceinline__ void step_chunk(ScanMemory<GROUPS>& shared, const Arg
     __syncwarp();
     if (threadIdx.x % 32 == 0) arrive(&shared.free[before]);
   }
+  load_values(values_of(shared, work, chunk), values);
   wait_products<1>(seen);
-  find_residual(values_of(shared, work, chunk), solved.carry, seen, residual);
+  find_residual(values, solved.carry, seen, residual);
   const float fade = solved.carry[CHUNK - 1];
 #pragma unroll
   for (int i = 0; i < 64; ++i) state[i] *= fade;

@@ -239,10 +239,17 @@ __device__ __forceinline__ Terms split_block(const float (&rows)[8][4], int m, f
   return terms;
 }
 
-// sums [16 x 16] += terms [16 x 16] times block (i, m) of `below`, transposed: three of the four
-// products of two terms.
+// Three of the four products of two terms, each with sums of its own: the chain is shorter.
+struct Sums {
+  float x[3][2][4];
+  __device__ float operator[](int i) const {  // of 8
+    return x[0][i / 4][i % 4] + (x[1][i / 4][i % 4] + x[2][i / 4][i % 4]);
+  }
+};
+
+// sums [16 x 16] += terms [16 x 16] times block (i, m) of `below`, transposed.
 __device__ __forceinline__ void multiply_block(SolveMemory& shared, int head, int i, int m,
-                                               const Terms& terms, float (&sums)[2][4]) {
+                                               const Terms& terms, Sums& sums) {
   const int lane = threadIdx.x % 32;
   const uint32_t place = swizzled(BLOCK * i + lane % 8 + lane / 16 * 8, 2 * m + lane / 8 % 2);
   uint32_t high[4], low[4];
@@ -250,9 +257,9 @@ __device__ __forceinline__ void multiply_block(SolveMemory& shared, int head, in
   load_tiles(low, shared_address(shared.below[head][1] + place));
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    multiply_f16(sums[half], terms.low, high[2 * half], high[2 * half + 1]);
-    multiply_f16(sums[half], terms.high, low[2 * half], low[2 * half + 1]);
-    multiply_f16(sums[half], terms.high, high[2 * half], high[2 * half + 1]);
+    multiply_f16(sums.x[0][half], terms.high, high[2 * half], high[2 * half + 1]);
+    multiply_f16(sums.x[1][half], terms.low, high[2 * half], high[2 * half + 1]);
+    multiply_f16(sums.x[2][half], terms.high, low[2 * half], low[2 * half + 1]);
   }
 }
 
@@ -274,22 +281,18 @@ __device__ __forceinline__ void merge_corners(SolveMemory& shared, int head, int
         rows[2 * i + part / 2][part % 2 * 2 + 1] = xy.y;
       }
     } else if (i > block) {
-      float sums[2][4] = {};
+      Sums sums = {}, merged = {};
 #pragma unroll
       for (int m = 0; m < BLOCKS; ++m) {
         if (m < block || m >= i) continue;
         multiply_block(shared, head, i, m, split_block(rows, m, one, one), sums);
       }
-      float result[8][4];
+      float negated[8][4];
 #pragma unroll
-      for (int part = 0; part < 8; ++part) result[part / 4][part % 4] = -sums[part / 4][part % 4];
-      const Terms terms = split_block(result, 0, one, one);
-      float merged[2][4] = {};
-      multiply_block(shared, head, i, i, terms, merged);
+      for (int part = 0; part < 8; ++part) negated[part / 4][part % 4] = -sums[part];
+      multiply_block(shared, head, i, i, split_block(negated, 0, one, one), merged);
 #pragma unroll
-      for (int part = 0; part < 8; ++part) {
-        rows[2 * i + part / 4][part % 4] = merged[part / 4][part % 4];
-      }
+      for (int part = 0; part < 8; ++part) rows[2 * i + part / 4][part % 4] = merged[part];
     }
   }
 }
