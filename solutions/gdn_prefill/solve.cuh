@@ -26,6 +26,7 @@ struct SolveMemory {
   alignas(16) float corners[SERVED][BLOCKS][BLOCK * BLOCK];  // transposed blocks of A, inverses
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
+  alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
   alignas(16) float beta[SERVED][CHUNK];
   alignas(8) int2 chunk;  // first token, tokens
 };
@@ -97,6 +98,7 @@ __device__ __forceinline__ void load_gates(SolveMemory& shared, const Args& args
     if (lane >= step) sum += other;
   }
   const double total = __shfl_sync(FULL, sum, 31);
+  const double block_end = __shfl_sync(FULL, sum, lane | (BLOCK / 2 - 1));
   const double elapsed[2] = {sum - log_g[1], sum};
   Solved* solved = solved_of(args, slot, v_head);
 #pragma unroll
@@ -104,6 +106,7 @@ __device__ __forceinline__ void load_gates(SolveMemory& shared, const Args& args
     const float high = elapsed[i];
     shared.elapsed[served][2 * lane + i] = {high, static_cast<float>(elapsed[i] - high)};
     shared.remaining[served][2 * lane + i] = exp2_approx(static_cast<float>(total - elapsed[i]));
+    shared.within[served][2 * lane + i] = exp2_approx(static_cast<float>(block_end - elapsed[i]));
     solved->carry[2 * lane + i] = exp2_approx(high);
   }
 }
@@ -144,41 +147,91 @@ __device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
   return exp2_approx((later.x - earlier.x) + (later.y - earlier.y));
 }
 
+// Two entries of row i: scores, or those of A in two terms.
+template <bool IS_SCORE>
+__device__ __forceinline__ void store_pair(SolveMemory& shared, int head, uint32_t place, float x,
+                                           float y) {
+  if (IS_SCORE) {
+    *reinterpret_cast<uint32_t*>(shared.scores[head] + place) = pack_f16(x, y);
+  } else {
+    uint32_t high, low;
+    split(x, y, high, low);
+    *reinterpret_cast<uint32_t*>(shared.below[head][0] + place) = high;
+    *reinterpret_cast<uint32_t*>(shared.below[head][1] + place) = low;
+  }
+}
+
+// Block (block, column), column < block: the decay is that to the end of the column's tokens times
+// that from there on, one factor a column and one a row, neither above 1.
+template <bool IS_SCORE>
+__device__ __forceinline__ void fade_block(SolveMemory& shared, int i, int column,
+                                           const float (&factors)[SERVED],
+                                           const float (&sums)[8][4], int half) {
+  const int pair = threadIdx.x % 4;
+  float rows[SERVED];
+#pragma unroll
+  for (int head = 0; head < SERVED; ++head) {
+    const float2(&elapsed)[CHUNK] = shared.elapsed[head];
+    rows[head] = factors[head] * fade_between(elapsed[i], elapsed[BLOCK * column + BLOCK - 1]);
+  }
+#pragma unroll
+  for (int tile = 2 * column; tile < 2 * column + 2; ++tile) {
+    const uint32_t place = swizzled(i, tile) + 4 * pair;
+#pragma unroll
+    for (int head = 0; head < SERVED; ++head) {
+      const float2 columns =
+          *reinterpret_cast<const float2*>(&shared.within[head][8 * tile + 2 * pair]);
+      store_pair<IS_SCORE>(shared, head, place, sums[tile][2 * half] * (rows[head] * columns.x),
+                           sums[tile][2 * half + 1] * (rows[head] * columns.y));
+    }
+  }
+}
+
+// Block (block, block): scores up to the diagonal, or what is below it, transposed, to `corners`.
+template <bool IS_SCORE>
+__device__ __forceinline__ void fade_corner(SolveMemory& shared, int i, int block,
+                                            const float (&factors)[SERVED],
+                                            const float (&sums)[8][4], int half) {
+  const int pair = threadIdx.x % 4;
+#pragma unroll
+  for (int tile = 2 * block; tile < 2 * block + 2; ++tile) {
+    const int j = 8 * tile + 2 * pair;
+#pragma unroll
+    for (int head = 0; head < SERVED; ++head) {
+      const float2 later = shared.elapsed[head][i];
+      const float4 earlier = *reinterpret_cast<const float4*>(&shared.elapsed[head][j]);
+      const float fade_x = fade_between(later, {earlier.x, earlier.y});
+      const float fade_y = fade_between(later, {earlier.z, earlier.w});
+      const float x = sums[tile][2 * half] * factors[head] * fade_x;
+      const float y = sums[tile][2 * half + 1] * factors[head] * fade_y;
+      if (IS_SCORE) {
+        const uint32_t place = swizzled(i, tile) + 4 * pair;
+        store_pair<true>(shared, head, place, j <= i ? x : 0.0f, j < i ? y : 0.0f);
+      } else {
+        float* corner = shared.corners[head][block] + j % BLOCK * BLOCK + i % BLOCK;
+        corner[0] = j < i ? x : 0.0f;
+        corner[BLOCK] = j + 1 < i ? y : 0.0f;
+      }
+    }
+  }
+}
+
 // From K K^T (of the first warpgroup) A below the diagonal, from Q K^T (of the second) the scores.
 template <bool IS_SCORE>
 __device__ __forceinline__ void fade_products(SolveMemory& shared, int block, float scale,
                                               const float (&sums)[8][4]) {
-  const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
 #pragma unroll
-  for (int head = 0; head < SERVED; ++head) {
+  for (int half = 0; half < 2; ++half) {
+    const int i = BLOCK * block + threadIdx.x % 32 / 4 + 8 * half;
+    float factors[SERVED];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int i = BLOCK * block + group + 8 * half;
-      const float2 later = shared.elapsed[head][i];
-      const float factor = IS_SCORE ? scale : shared.beta[head][i];
+    for (int head = 0; head < SERVED; ++head) {
+      factors[head] = IS_SCORE ? scale : shared.beta[head][i];
+    }
 #pragma unroll
-      for (int tile = 0; tile < 8; ++tile) {
-        if (tile / 2 > block) continue;
-        const int j = 8 * tile + 2 * pair;
-        const float4 earlier = *reinterpret_cast<const float4*>(&shared.elapsed[head][j]);
-        float x = sums[tile][2 * half] * factor * fade_between(later, {earlier.x, earlier.y});
-        float y = sums[tile][2 * half + 1] * factor * fade_between(later, {earlier.z, earlier.w});
-        if (IS_SCORE ? j > i : j >= i) x = 0.0f;
-        if (IS_SCORE ? j + 1 > i : j + 1 >= i) y = 0.0f;
-        const uint32_t place = swizzled(i, tile) + 4 * pair;
-        if (IS_SCORE) {
-          *reinterpret_cast<uint32_t*>(shared.scores[head] + place) = pack_f16(x, y);
-        } else if (tile / 2 == block) {
-          float* corner = shared.corners[head][block] + i % BLOCK;
-          corner[j % BLOCK * BLOCK] = x;
-          corner[(j % BLOCK + 1) * BLOCK] = y;
-        } else {
-          uint32_t high, low;
-          split(x, y, high, low);
-          *reinterpret_cast<uint32_t*>(shared.below[head][0] + place) = high;
-          *reinterpret_cast<uint32_t*>(shared.below[head][1] + place) = low;
-        }
-      }
+    for (int column = 0; column < BLOCKS; ++column) {
+      if (column < block) fade_block<IS_SCORE>(shared, i, column, factors, sums, half);
+      if (column == block) fade_corner<IS_SCORE>(shared, i, column, factors, sums, half);
     }
   }
 }

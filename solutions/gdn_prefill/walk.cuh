@@ -47,7 +47,8 @@ __device__ __forceinline__ void load_vectors(WalkMemory& shared, const Args& arg
   constexpr int ROWS = WALK_THREADS / 16, AT_ONCE = 8;
   const int place = threadIdx.x % 16 * 8, column = v_head / SERVED * DIM + place;
 #pragma unroll 1
-  for (int base = threadIdx.x / 16; base - threadIdx.x / 16 < count; base += ROWS * AT_ONCE) {
+  for (int start = 0; start < count; start += ROWS * AT_ONCE) {
+    const int base = start + threadIdx.x / 16;
     uint4 keys[AT_ONCE], queries[AT_ONCE];
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i) {
