@@ -66,14 +66,14 @@ __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
   if (threadIdx.x == 0) {
     store_bulk(operands_of(args, slot, qk_head), shared.keys, sizeof(Operands));
   }
-  float sums[8][4] = {};
+  float sums[32];
+  multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
   if (head == 0) {
-    multiply_rows(shared.keys, shared.keys, block, sums);
     fade_products<false>(shared, block, args.scale, sums);
   } else {
-    multiply_rows(shared.queries, shared.keys, block, sums);
     fade_products<true>(shared, block, args.scale, sums);
   }
+  publish_shared();
   __syncthreads();  // A and the scores of both v heads are there
   invert_corner(shared, head, block);
   sync_threads_of(1 + head, 128);  // the inverses of my v head are there

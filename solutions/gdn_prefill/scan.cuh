@@ -255,7 +255,7 @@ __device__ __forceinline__ void step_chunk(ScanMemory<GROUPS>& shared, const Arg
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     const uint64_t writes = describe_rows(solved.writes[0], TILE_BYTES);
-    multiply_rows_f16(state, residual[step], at_rows(writes, step));
+    multiply_rows_f16(state, residual[step], at_rows(writes, step), true);
   }
   commit_products();
   wait_products<1>(output);
@@ -263,7 +263,8 @@ __device__ __forceinline__ void step_chunk(ScanMemory<GROUPS>& shared, const Arg
   begin_products();
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    multiply_rows_f16(output, residual[step], at_rows(describe_rows(solved.reads, 0), step));
+    const uint64_t reads = describe_rows(solved.reads, 0);
+    multiply_rows_f16(output, residual[step], at_rows(reads, step), true);
   }
   commit_products();
   wait_products<1>(state);

@@ -13,11 +13,12 @@
 #include "tensor_core.cuh"
 #include "tensor_core_f16.cuh"
 #include "warpgroup.cuh"
+#include "warpgroup_rows.cuh"
 
 namespace {
 
 struct SolveMemory {
-  alignas(128) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16; with queries as in Operands
+  alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16; with queries as in Operands
   uint8_t queries[2][TILE_BYTES];
   // The strict lower part of A in two terms, [i][j], then its 16 x 16 inverses on the diagonal; in
   // the end Solved::writes.
@@ -111,27 +112,23 @@ __device__ __forceinline__ void load_gates(SolveMemory& shared, const Args& args
   }
 }
 
-// sums [16 x 64] = rows [16 block, +16) of `rows` times keys^T, up to the diagonal.
-__device__ __forceinline__ void multiply_rows(const uint8_t (&rows)[2][TILE_BYTES],
+// sums = rows keys^T. A warp's 16 rows are those of its block: any order of blocks is right.
+__device__ __forceinline__ void multiply_keys(const uint8_t (&rows)[2][TILE_BYTES],
                                               const uint8_t (&keys)[2][TILE_BYTES], int block,
-                                              float (&sums)[8][4]) {
-  const int lane = threadIdx.x % 32;
+                                              float (&sums)[32]) {
+  const int row = BLOCK * block + threadIdx.x % 16, half = threadIdx.x % 32 / 16;
+  uint32_t a[8][4];
 #pragma unroll
-  for (int step = 0; step < DIM / 16; ++step) {
-    const int chunk = 2 * (step % 4);
-    uint32_t a[4];
-    load_tiles(a, shared_address(rows[step / 4] + swizzled(BLOCK * block + lane % 16,
-                                                           chunk + lane / 16)));
-#pragma unroll
-    for (int column = 0; column < BLOCKS; ++column) {
-      if (column > block) continue;
-      uint32_t b[4];
-      const int row = BLOCK * column + lane % 8 + lane / 16 * 8;
-      load_tiles(b, shared_address(keys[step / 4] + swizzled(row, chunk + lane / 8 % 2)));
-      multiply_f16(sums[2 * column], a, b[0], b[1]);
-      multiply_f16(sums[2 * column + 1], a, b[2], b[3]);
-    }
+  for (int step = 0; step < 8; ++step) {
+    load_tiles(a[step], shared_address(rows[step / 4] + swizzled(row, step % 4 * 2 + half)));
   }
+  begin_products();
+#pragma unroll
+  for (int step = 0; step < 8; ++step) {
+    multiply_f16(sums, a[step], at_step(describe_tile(keys[step / 4]), step % 4), step > 0);
+  }
+  commit_products();
+  wait_products<0>(sums);
 }
 
 // x = high + low, both fp16.
@@ -166,7 +163,7 @@ __device__ __forceinline__ void store_pair(SolveMemory& shared, int head, uint32
 template <bool IS_SCORE>
 __device__ __forceinline__ void fade_block(SolveMemory& shared, int i, int column,
                                            const float (&factors)[SERVED],
-                                           const float (&sums)[8][4], int half) {
+                                           const float (&sums)[32], int half) {
   const int pair = threadIdx.x % 4;
   float rows[SERVED];
 #pragma unroll
@@ -181,8 +178,8 @@ __device__ __forceinline__ void fade_block(SolveMemory& shared, int i, int colum
     for (int head = 0; head < SERVED; ++head) {
       const float2 columns =
           *reinterpret_cast<const float2*>(&shared.within[head][8 * tile + 2 * pair]);
-      store_pair<IS_SCORE>(shared, head, place, sums[tile][2 * half] * (rows[head] * columns.x),
-                           sums[tile][2 * half + 1] * (rows[head] * columns.y));
+      store_pair<IS_SCORE>(shared, head, place, sums[4 * tile + 2 * half] * (rows[head] * columns.x),
+                           sums[4 * tile + 2 * half + 1] * (rows[head] * columns.y));
     }
   }
 }
@@ -191,7 +188,7 @@ __device__ __forceinline__ void fade_block(SolveMemory& shared, int i, int colum
 template <bool IS_SCORE>
 __device__ __forceinline__ void fade_corner(SolveMemory& shared, int i, int block,
                                             const float (&factors)[SERVED],
-                                            const float (&sums)[8][4], int half) {
+                                            const float (&sums)[32], int half) {
   const int pair = threadIdx.x % 4;
 #pragma unroll
   for (int tile = 2 * block; tile < 2 * block + 2; ++tile) {
@@ -202,8 +199,8 @@ __device__ __forceinline__ void fade_corner(SolveMemory& shared, int i, int bloc
       const float4 earlier = *reinterpret_cast<const float4*>(&shared.elapsed[head][j]);
       const float fade_x = fade_between(later, {earlier.x, earlier.y});
       const float fade_y = fade_between(later, {earlier.z, earlier.w});
-      const float x = sums[tile][2 * half] * factors[head] * fade_x;
-      const float y = sums[tile][2 * half + 1] * factors[head] * fade_y;
+      const float x = sums[4 * tile + 2 * half] * factors[head] * fade_x;
+      const float y = sums[4 * tile + 2 * half + 1] * factors[head] * fade_y;
       if (IS_SCORE) {
         const uint32_t place = swizzled(i, tile) + 4 * pair;
         store_pair<true>(shared, head, place, j <= i ? x : 0.0f, j < i ? y : 0.0f);
@@ -216,10 +213,21 @@ __device__ __forceinline__ void fade_corner(SolveMemory& shared, int i, int bloc
   }
 }
 
+// Scores above the diagonal, which a product of whole tiles reads.
+__device__ __forceinline__ void clear_block(SolveMemory& shared, int i, int column) {
+#pragma unroll
+  for (int tile = 2 * column; tile < 2 * column + 2; ++tile) {
+#pragma unroll
+    for (int head = 0; head < SERVED; ++head) {
+      store_pair<true>(shared, head, swizzled(i, tile) + threadIdx.x % 4 * 4, 0.0f, 0.0f);
+    }
+  }
+}
+
 // From K K^T (of the first warpgroup) A below the diagonal, from Q K^T (of the second) the scores.
 template <bool IS_SCORE>
 __device__ __forceinline__ void fade_products(SolveMemory& shared, int block, float scale,
-                                              const float (&sums)[8][4]) {
+                                              const float (&sums)[32]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = BLOCK * block + threadIdx.x % 32 / 4 + 8 * half;
@@ -232,6 +240,7 @@ __device__ __forceinline__ void fade_products(SolveMemory& shared, int block, fl
     for (int column = 0; column < BLOCKS; ++column) {
       if (column < block) fade_block<IS_SCORE>(shared, i, column, factors, sums, half);
       if (column == block) fade_corner<IS_SCORE>(shared, i, column, factors, sums, half);
+      if (IS_SCORE && column > block) clear_block(shared, i, column);
     }
   }
 }
@@ -350,87 +359,76 @@ __device__ __forceinline__ void merge_corners(SolveMemory& shared, int head, int
   }
 }
 
-// sums [16 x 64] = rows times scores^T: [j][i], what the residual of token j adds to output i.
-__device__ __forceinline__ void multiply_scores(SolveMemory& shared, int head, int block,
-                                                const float (&rows)[8][4], float (&sums)[8][4]) {
-  const int lane = threadIdx.x % 32;
+// sums = rows scores^T: [j][i], what the residual of token j adds to output i.
+__device__ __forceinline__ void multiply_scores(const uint8_t* scores,
+                                                const float (&rows)[8][4], float (&sums)[32]) {
+  Terms terms[BLOCKS];
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {
-    if (m < block) continue;
-    const Terms terms = split_block(rows, m, {1.0f, 1.0f}, {1.0f, 1.0f});
-#pragma unroll
-    for (int i = m; i < BLOCKS; ++i) {
-      uint32_t b[4];
-      const int row = BLOCK * i + lane % 8 + lane / 16 * 8;
-      load_tiles(b, shared_address(shared.scores[head] + swizzled(row, 2 * m + lane / 8 % 2)));
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        multiply_f16(sums[2 * i + half], terms.low, b[2 * half], b[2 * half + 1]);
-        multiply_f16(sums[2 * i + half], terms.high, b[2 * half], b[2 * half + 1]);
-      }
-    }
+    terms[m] = split_block(rows, m, {1.0f, 1.0f}, {1.0f, 1.0f});
   }
-}
-
-// sums [16 x 64] = (rows with the decay to the chunk's end) times 64 columns of the keys: [j][key],
-// what the residual of token j adds to the state.
-__device__ __forceinline__ void multiply_keys(const uint8_t* keys, int block,
-                                              const Terms (&terms)[BLOCKS], float (&sums)[8][4]) {
-  const int lane = threadIdx.x % 32;
+  const uint64_t tile = describe_tile(scores);
+  begin_products();
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {
-    if (m < block) continue;
-#pragma unroll
-    for (int column = 0; column < 4; ++column) {
-      uint32_t b[4];
-      load_tiles_transposed(
-          b, shared_address(keys + swizzled(BLOCK * m + lane % 16, 2 * column + lane / 16)));
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        multiply_f16(sums[2 * column + half], terms[m].low, b[2 * half], b[2 * half + 1]);
-        multiply_f16(sums[2 * column + half], terms[m].high, b[2 * half], b[2 * half + 1]);
-      }
-    }
+    multiply_f16(sums, terms[m].low, at_step(tile, m), m > 0);
+    multiply_f16(sums, terms[m].high, at_step(tile, m), true);
   }
+  commit_products();
+  wait_products<0>(sums);
 }
 
-// Rows [16 block, +16) of a tile.
-__device__ __forceinline__ void store_rows(uint8_t* tile, int block, const float (&sums)[8][4]) {
+// sums = (rows with the decay to the chunk's end) keys: [j][key], what the residual of token j adds
+// to the state.
+__device__ __forceinline__ void multiply_remaining(SolveMemory& shared, int head,
+                                                   const float (&rows)[8][4], float (&sums)[64]) {
+  Terms terms[BLOCKS];
+#pragma unroll
+  for (int m = 0; m < BLOCKS; ++m) {
+    const float* remaining = shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2;
+    terms[m] = split_block(rows, m, *reinterpret_cast<const float2*>(remaining),
+                           *reinterpret_cast<const float2*>(remaining + 8));
+  }
+  const uint64_t keys = describe_rows(shared.keys[0], TILE_BYTES);
+  begin_products();
+#pragma unroll
+  for (int m = 0; m < BLOCKS; ++m) {
+    multiply_rows_f16(sums, terms[m].low, at_rows(keys, m), m > 0);
+    multiply_rows_f16(sums, terms[m].high, at_rows(keys, m), true);
+  }
+  commit_products();
+  wait_products<0>(sums);
+}
+
+// Rows [16 block, +16) of a tile, from 64 columns of sums.
+template <int N>
+__device__ __forceinline__ void store_rows(uint8_t* tile, int block, const float (&sums)[N],
+                                           int first) {
   const int row = BLOCK * block + threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
+    const float* x = sums + first + 4 * i;
     uint8_t* place = tile + 4 * pair;
-    *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) = pack_f16(sums[i][0], sums[i][1]);
-    *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) = pack_f16(sums[i][2], sums[i][3]);
+    *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) = pack_f16(x[0], x[1]);
+    *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) = pack_f16(x[2], x[3]);
   }
 }
 
 // A warpgroup's v head from the corners' inverses on, a warp 16 rows j.
 __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
-  const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
   float rows[8][4] = {};
   merge_corners(shared, head, block, rows);
-  const float* beta = shared.beta[head] + BLOCK * block + group;
+  const float* beta = shared.beta[head] + BLOCK * block + threadIdx.x % 32 / 4;
   const float strengths[2] = {beta[0], beta[8]};
 #pragma unroll
   for (int i = 0; i < 32; ++i) rows[i / 4][i % 4] *= strengths[i % 4 / 2];
-  float sums[8][4] = {};
-  multiply_scores(shared, head, block, rows, sums);
+  float reads[32], writes[64];
+  multiply_scores(shared.scores[head], rows, reads);
   sync_threads_of(1 + head, 128);  // all have read what is overwritten from here on
-  store_rows(shared.scores[head], block, sums);
-  Terms terms[BLOCKS];
-#pragma unroll
-  for (int m = 0; m < BLOCKS; ++m) {
-    const float* remaining = shared.remaining[head] + BLOCK * m + 2 * pair;
-    terms[m] = split_block(rows, m, *reinterpret_cast<const float2*>(remaining),
-                           *reinterpret_cast<const float2*>(remaining + 8));
-  }
-#pragma unroll
-  for (int tile = 0; tile < 2; ++tile) {
-    float writes[8][4] = {};
-    multiply_keys(shared.keys[tile], block, terms, writes);
-    store_rows(shared.below[head][tile], block, writes);
-  }
+  store_rows(shared.scores[head], block, reads, 0);
+  multiply_remaining(shared, head, rows, writes);
+  store_rows(shared.below[head][0], block, writes, 0);
+  store_rows(shared.below[head][1], block, writes, 32);
 }
 
 }  // namespace
