@@ -463,9 +463,11 @@ INTERPRETER_TOKEN_LIMIT = 32
 # with every sequence, since the chain is the longest one alone. By counting: 0.08 us a token
 # against 5 us of a second launch; not measured yet.
 WALK_TOKENS, WALK_TOKENS_A_SEQUENCE, MOST_WALK_TOKENS = 64, 8, 256
-# (most sequences, groups of 64 columns of V a CTA of the scan). Up to 8 sequences 16 CTAs each
-# leave SMs free; with more, two groups share what they read. By counting; not measured yet.
-SCAN_GROUPS = ((8, 1), (math.inf, 2))
+# (most sequences, shares). Two CTAs a v head, 64 columns of V each, take every sequence of a few;
+# of more they take those of more than 1 / shares of all chunks, which is what one of 132 SMs has to
+# do with 8 v heads; and none of more sequences than the kernel puts in order. By counting; not
+# measured yet.
+SHARES = ((8, math.inf), (384, 16), (math.inf, 0))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
 
@@ -483,15 +485,16 @@ def choose(
     capability: compute capability of the tensors' device, None without one.
     can_build: whether the native route is there and this machine can compile it.
     is_aligned: whether all tensors begin on 16-byte boundaries.
-    Native: groups, 0 for the recurrence. Portable: {"token": options} or {"solve": options,
+    Native: most_whole, as run_native() takes it. Portable: {"token": options} or {"solve": options,
     "scan": options}.
     """
     if can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted:
         short = min(WALK_TOKENS + WALK_TOKENS_A_SEQUENCE * num_seqs, MOST_WALK_TOKENS)
         if total_seq_len <= short:
-            return "native", {"groups": 0}
-        groups = next(count for limit, count in SCAN_GROUPS if num_seqs <= limit)
-        return "native", {"groups": groups}
+            return "native", {"most_whole": None}
+        shares = next(count for limit, count in SHARES if num_seqs <= limit)
+        chunks = bound_chunks(total_seq_len, num_seqs)
+        return "native", {"most_whole": int(chunks / shares) if shares else chunks}
     if total_seq_len <= (INTERPRETER_TOKEN_LIMIT if interpreted else TOKEN_LIMIT):
         launches = {"token": TOKEN_LAUNCH}
     else:

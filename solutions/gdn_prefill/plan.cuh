@@ -47,6 +47,7 @@ struct Args {
   uint8_t* scratch;             // [slots, 4] Operands, [slots, 8] Solved
   float scale;
   int tokens, num_seqs, slots;
+  int most_whole, most_split;  // find_work()
 };
 
 // What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16.

@@ -13,9 +13,9 @@
 //     S <- exp(G_last) S + writes^T R,          writes = T^T diag(exp(G_last - G)) K      [K, V]
 //
 // solve_kernel, grid (slots, 4): a chunk and q/k head a CTA; it writes K, Q, and for the two v
-// heads writes, reads and exp G, as tiles that the scan copies whole. scan_kernel, grid
-// (N, 8, 2 / GROUPS), launched with programmatic dependence: S^T [64 values, 128] a warpgroup, one
-// more warp requests.
+// heads writes, reads and exp G, as tiles that the scan copies whole. scan_kernel, launched with
+// programmatic dependence: a sequence and v head a CTA, long ones two, S^T [64 values, 128] a
+// warpgroup; one more warp requests.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice.
 // Flops: 67 million of fp16 products a chunk. The chain of chunks binds few sequences: K S, the
@@ -33,6 +33,7 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/optional.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "async_copy.cuh"
@@ -88,25 +89,21 @@ __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
   }
 }
 
-// Grid: (N, 8, 2 / GROUPS)
-template <int GROUPS>
-__global__ void __launch_bounds__(SCAN_THREADS<GROUPS>, 1)
-    scan_kernel(const __grid_constant__ Args args) {
+// Grid: 8 (N + most_split)
+__global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  auto& shared = *reinterpret_cast<ScanMemory<GROUPS>*>(memory);
-  const int seq = blockIdx.x, v_head = blockIdx.y;
-  if (threadIdx.x == 0) init_barriers(shared);
-  const Range range = share(load_range(args, seq));
-  const int warpgroup = __shfl_sync(FULL, threadIdx.x / 128, 0);
-  const int group = blockIdx.z + (warpgroup < GROUPS ? warpgroup : 0);
-  const Work work = {range, first_slot(range, seq), seq, v_head, group};
+  ScanMemory& shared = *reinterpret_cast<ScanMemory*>(memory);
+  const Work work = share(find_work(shared, args));
+  if (work.groups == 0) return;
+  const int group = __shfl_sync(FULL, threadIdx.x / 128, 0);
+  if (threadIdx.x == 0) init_barriers(shared, work.groups);
   __syncthreads();  // barriers are there
-  if (warpgroup == GROUPS) {
-    if constexpr (GROUPS == 2) give_registers<Tuning::SENDER_REGISTERS>();
+  if (group == GROUPS) {
+    give_registers<Tuning::SENDER_REGISTERS>();
     if (threadIdx.x % 128 < SENDERS) request_chunks(shared, args, work);
   } else {
-    if constexpr (GROUPS == 2) take_registers<Tuning::SCAN_REGISTERS>();
-    scan_chunks(shared, args, work);
+    take_registers<Tuning::SCAN_REGISTERS>();
+    if (group < work.groups) scan_chunks(shared, args, work, group);
   }
 }
 
@@ -173,14 +170,13 @@ void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, 
   check_error(cudaLaunchKernelEx(&config, kernel, args), name);
 }
 
-template <int GROUPS>
 void launch_chunks(const Args& args, cudaStream_t stream) {
   if (args.tokens > 0) {
     launch(solve_kernel, "solve", dim3(args.slots, QK_HEADS), Tuning::SOLVE_THREADS,
            sizeof(SolveMemory), false, args, stream);
   }
-  launch(scan_kernel<GROUPS>, "scan", dim3(args.num_seqs, V_HEADS, 2 / GROUPS),
-         SCAN_THREADS<GROUPS>, sizeof(ScanMemory<GROUPS>), args.tokens > 0, args, stream);
+  launch(scan_kernel, "scan", dim3(V_HEADS * (args.num_seqs + args.most_split)), SCAN_THREADS,
+         sizeof(ScanMemory), args.tokens > 0, args, stream);
 }
 
 void launch_walk(const Args& args, cudaStream_t stream) {
@@ -195,14 +191,19 @@ int64_t count_scratch(int64_t tokens, int64_t num_seqs) {
   return count_slots(tokens, num_seqs) * SLOT_BYTES;
 }
 
-// Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes. groups:
-// value columns of a CTA of scan_kernel, 1 for 64, 2 for 128; 0: walk_kernel, without scratch.
+// Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
+// most_whole: chunks of the longest sequence that is not cut by columns of V; -1: walk_kernel,
+// without scratch.
 void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorView v,
              tvm::ffi::Optional<tvm::ffi::TensorView> state, tvm::ffi::TensorView a_log,
              tvm::ffi::TensorView a, tvm::ffi::TensorView dt_bias, tvm::ffi::TensorView b,
              tvm::ffi::TensorView cu_seqlens, double scale, tvm::ffi::TensorView output,
-             tvm::ffi::TensorView new_state, tvm::ffi::TensorView scratch, int64_t groups) {
+             tvm::ffi::TensorView new_state, tvm::ffi::TensorView scratch, int64_t most_whole) {
   const int64_t tokens = q.size(0), num_seqs = cu_seqlens.size(0) - 1;
+  const int64_t slots = count_slots(tokens, num_seqs);
+  // More sequences cannot be longer. Without an order among them none is cut.
+  const int64_t longest = slots / (std::max<int64_t>(most_whole, 0) + 1);
+  const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
   const Args args = {
       static_cast<const __nv_bfloat16*>(q.data_ptr()),
       static_cast<const __nv_bfloat16*>(k.data_ptr()),
@@ -219,18 +220,18 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<float>(scale),
       static_cast<int>(tokens),
       static_cast<int>(num_seqs),
-      static_cast<int>(count_slots(tokens, num_seqs)),
+      static_cast<int>(slots),
+      static_cast<int>(most_whole),
+      static_cast<int>(most_split),
   };
   const DLDevice device = q.device();
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
-  if (groups == 0) return launch_walk(args, stream);
+  if (most_whole < 0) return launch_walk(args, stream);
   TVM_FFI_ICHECK(scratch.size(0) >= count_scratch(tokens, num_seqs))
       << "scratch: expected " << count_scratch(tokens, num_seqs) << " bytes, got "
       << scratch.size(0);
-  if (groups == 1) return launch_chunks<1>(args, stream);
-  TVM_FFI_ICHECK(groups == 2) << "groups: expected 0, 1 or 2, got " << groups;
-  launch_chunks<2>(args, stream);
+  launch_chunks(args, stream);
 }
 
 }  // namespace

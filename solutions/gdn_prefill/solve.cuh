@@ -178,8 +178,9 @@ __device__ __forceinline__ void fade_block(SolveMemory& shared, int i, int colum
     for (int head = 0; head < SERVED; ++head) {
       const float2 columns =
           *reinterpret_cast<const float2*>(&shared.within[head][8 * tile + 2 * pair]);
-      store_pair<IS_SCORE>(shared, head, place, sums[4 * tile + 2 * half] * (rows[head] * columns.x),
-                           sums[4 * tile + 2 * half + 1] * (rows[head] * columns.y));
+      const float x = sums[4 * tile + 2 * half] * (rows[head] * columns.x);
+      const float y = sums[4 * tile + 2 * half + 1] * (rows[head] * columns.y);
+      store_pair<IS_SCORE>(shared, head, place, x, y);
     }
   }
 }

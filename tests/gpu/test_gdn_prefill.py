@@ -86,6 +86,7 @@ OFFICIAL = [
 ]
 # Both sides of the borders between the launches of either route.
 BORDERS = [(72, 1), (73, 1), (80, 1), (81, 1), (256, 40), (257, 40), (900, 8), (900, 9), (400, 16)]
+BORDERS += [(2000, 384), (2000, 385)]
 
 
 @pytest.mark.parametrize(("total_seq_len", "num_seqs"), [*OFFICIAL, *BORDERS])

@@ -212,16 +212,17 @@ def test_bad_output_names_the_argument():
         room(*inputs.values(), inputs["v"], new_state)
 
 
-# (tokens, sequences, capability, can build): route, native groups or portable launch
+# (tokens, sequences, capability, can build): route, native most_whole or portable launch
 CHOICES = [
-    ((0, 3, (9, 0), True), ("native", 0)),
-    ((72, 1, (9, 0), True), ("native", 0)),
-    ((73, 1, (9, 0), True), ("native", 1)),
-    ((128, 8, (9, 0), True), ("native", 0)),
-    ((129, 8, (9, 0), True), ("native", 1)),
-    ((256, 200, (9, 0), True), ("native", 0)),
-    ((257, 200, (9, 0), True), ("native", 2)),
-    ((8192, 9, (9, 0), True), ("native", 2)),
+    ((0, 3, (9, 0), True), ("native", None)),
+    ((72, 1, (9, 0), True), ("native", None)),
+    ((73, 1, (9, 0), True), ("native", 0)),
+    ((128, 8, (9, 0), True), ("native", None)),
+    ((129, 8, (9, 0), True), ("native", 0)),
+    ((256, 200, (9, 0), True), ("native", None)),
+    ((257, 200, (9, 0), True), ("native", 12)),
+    ((8192, 9, (9, 0), True), ("native", 8)),
+    ((8192, 385, (9, 0), True), ("native", 506)),
     ((8192, 9, (9, 0), False), ("portable", "scan")),
     ((8192, 9, (10, 0), True), ("portable", "scan")),
     ((80, 1, (8, 0), True), ("portable", "token")),
@@ -237,7 +238,7 @@ def test_chooses_route_and_launch(axes, wanted):
     if route == "portable":
         assert (route, next(reversed(launches))) == wanted
     else:
-        assert (route, launches["groups"]) == wanted
+        assert (route, launches["most_whole"]) == wanted
 
 
 @pytest.mark.parametrize("unfit", [{"is_aligned": False}, {"interpreted": True}], ids=str)
