@@ -459,14 +459,11 @@ INTERPRETER_BLOCK_V = HEAD_SIZE
 INTERPRETER_TOKEN_LIMIT = 32
 
 
-# Native: tokens in all up to which one launch takes the recurrence, at least WALK_TOKENS, and more
-# with every sequence, since the chain is the longest one alone. By counting: 0.08 us a token
-# against 5 us of a second launch; not measured yet.
+# All three by counting, not measured yet. Native: the recurrence in one launch takes up to so many
+# tokens, and so many more with every sequence, since its chain is the longest one alone.
 WALK_TOKENS, WALK_TOKENS_A_SEQUENCE, MOST_WALK_TOKENS = 64, 8, 256
-# (most sequences, shares). Two CTAs a v head, 64 columns of V each, take every sequence of a few;
-# of more they take those of more than 1 / shares of all chunks, which is what one of 132 SMs has to
-# do with 8 v heads; and none of more sequences than the kernel puts in order. By counting; not
-# measured yet.
+# (most sequences, shares). Two CTAs a v head take every sequence of a few; of more, those of more
+# than 1 / shares of all chunks: so much has one of 132 SMs to do; of more than are ordered, none.
 SHARES = ((8, math.inf), (384, 16), (math.inf, 0))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
