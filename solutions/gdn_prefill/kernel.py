@@ -23,6 +23,9 @@ Bytes per token: 6 KiB in and out, 4 KiB of scratch written and read again, once
 Flops per token: 3.6 MFLOP of bf16 products. The chain of chunks is the roof of few long sequences;
 the tensor cores and the L2 cache share it when there are many.
 
+The portable route is below, with its own form of the equations. The native route, prefill.cu, is
+taken where it can be built.
+
 Numerics: exponents are differences of fp64 sums and never positive. Factors that bf16 does not hold
 exactly are split into two bf16 terms, 16 bits of mantissa; K K^T and Q K^T are exact products. The
 state, the inverse of the 16 x 16 blocks and all sums are fp32; the output is rounded once. Where
@@ -41,6 +44,12 @@ from .arguments import require, require_disjoint
 from .gdn_gates import decay, log_decay, write_strength
 from .prepared_launch import prepare
 from .target import has_programmatic_launch, is_interpreted
+from .toolkit import can_build
+
+try:
+    from .native import run_native
+except ModuleNotFoundError:  # packed with --route portable
+    run_native = None
 
 NUM_QK_HEADS = 4
 NUM_V_HEADS = 8
@@ -450,8 +459,39 @@ INTERPRETER_BLOCK_V = HEAD_SIZE
 INTERPRETER_TOKEN_LIMIT = 32
 
 
-def choose(total_seq_len, num_seqs, *, interpreted=False):
-    """Launches for a shape: {"token": options} or {"solve": options, "scan": options}."""
+# All three by counting, not measured yet. Native: the recurrence in one launch takes up to so many
+# tokens, and so many more with every sequence, since its chain is the longest one alone.
+WALK_TOKENS, WALK_TOKENS_A_SEQUENCE, MOST_WALK_TOKENS = 64, 8, 256
+# (most sequences, shares). Two CTAs a v head take every sequence of a few; of more, those of more
+# than 1 / shares of all chunks: so much has one of 132 SMs to do; of more than are ordered, none.
+SHARES = ((8, math.inf), (384, 16), (math.inf, 0))
+NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
+
+
+def choose(
+    total_seq_len,
+    num_seqs,
+    *,
+    capability=None,
+    can_build=False,
+    is_aligned=True,
+    interpreted=False,
+):
+    """Route, "native" or "portable", and its launches. The host knows shapes, not lengths.
+
+    capability: compute capability of the tensors' device, None without one.
+    can_build: whether the native route is there and this machine can compile it.
+    is_aligned: whether all tensors begin on 16-byte boundaries.
+    Native: most_whole, as run_native() takes it. Portable: {"token": options} or {"solve": options,
+    "scan": options}.
+    """
+    if can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted:
+        short = min(WALK_TOKENS + WALK_TOKENS_A_SEQUENCE * num_seqs, MOST_WALK_TOKENS)
+        if total_seq_len <= short:
+            return "native", {"most_whole": None}
+        shares = next(count for limit, count in SHARES if num_seqs <= limit)
+        chunks = bound_chunks(total_seq_len, num_seqs)
+        return "native", {"most_whole": int(chunks / shares) if shares else chunks}
     if total_seq_len <= (INTERPRETER_TOKEN_LIMIT if interpreted else TOKEN_LIMIT):
         launches = {"token": TOKEN_LAUNCH}
     else:
@@ -460,7 +500,7 @@ def choose(total_seq_len, num_seqs, *, interpreted=False):
     if interpreted:
         walk = "token" if "token" in launches else "scan"
         launches[walk] = launches[walk] | {"BLOCK_V": INTERPRETER_BLOCK_V}
-    return launches
+    return "portable", launches
 
 
 def bound_chunks(total_seq_len, num_seqs):
@@ -514,10 +554,28 @@ def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_sta
     if num_seqs == 0:
         output.zero_()
         return
-    on_gpu = not is_interpreted(scan_kernel)
-    launches = choose(total_seq_len, num_seqs, interpreted=not on_gpu)
+    scale = float(scale) if scale else HEAD_SIZE**-0.5
     gates = (A_log, a, dt_bias, b, cu_seqlens)
-    sizes = (total_seq_len, num_seqs, float(scale) if scale else HEAD_SIZE**-0.5)
+    tensors = [x for x in (q, k, v, state, *gates, output, new_state) if x is not None]
+    capability = torch.cuda.get_device_capability(q.device) if q.is_cuda else None
+    known = {"capability": capability, "interpreted": is_interpreted(scan_kernel)}
+    known["is_aligned"] = all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+    is_buildable = run_native is not None and can_build(capability)
+    route, launches = choose(total_seq_len, num_seqs, can_build=is_buildable, **known)
+    arguments = (q, k, v, state, *gates, scale, output, new_state)
+    if route == "native":
+        run_native(*arguments, **launches)
+    else:
+        _run_portable(*arguments, launches)
+
+
+def _run_portable(
+    q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_state, launches
+):
+    total_seq_len, num_seqs = q.shape[0], cu_seqlens.shape[0] - 1
+    on_gpu = not is_interpreted(scan_kernel)
+    gates = (A_log, a, dt_bias, b, cu_seqlens)
+    sizes = (total_seq_len, num_seqs, scale)
     shape = {"V_HEADS": NUM_V_HEADS, "GROUP": NUM_V_HEADS // NUM_QK_HEADS, "D": HEAD_SIZE}
     with torch.cuda.device_of(q):
         if "token" in launches:

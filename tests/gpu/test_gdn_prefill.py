@@ -1,4 +1,4 @@
-"""gdn_prefill on a CUDA device: official sizes, the oracle, the definition's reference."""
+"""gdn_prefill on a CUDA device, both routes: official sizes, oracle, definition's reference."""
 
 import math
 
@@ -22,14 +22,24 @@ from tests.packed import build, call
 pytestmark = pytest.mark.gpu
 
 ROOM = "gdn_prefill"
-# One bf16 rounding of the output, and factors of 16 bits before it.
-OUTPUT_RTOL, OUTPUT_ATOL = 2.0**-8, 1e-4
-STATE_ATOL = 2e-4  # states reach 5; the official tolerance is 1e-2
-TWO_ROUTES = (40, 300)  # lengths: one takes the recurrent route, the other the chunks
+OUTPUT_RTOL = 2.0**-8  # one bf16 rounding
+# Before it: portably factors of 16 bits, natively of 11. States reach 5; the official tolerance is
+# 1e-2.
+OUTPUT_ATOL = {None: 2e-3, "portable": 1e-4}
+STATE_ATOL = {None: 5e-3, "portable": 2e-4}
+TWO_LAUNCHES = (40, 300)  # lengths: one takes the recurrence, the other the chunks
 
 
-def prefill(inputs):
-    return call(ROOM, list(inputs.values()), empty_outputs(inputs))
+@pytest.fixture(params=[None, "portable"], ids=["whole", "portable"])
+def route(request):
+    """The room as it is, native route and all, and the room without it."""
+    return request.param
+
+
+@pytest.fixture
+def prefill(route):
+    """inputs by name -> (output, new_state), on the route of the test."""
+    return lambda inputs: call(ROOM, list(inputs.values()), empty_outputs(inputs), route)
 
 
 def uneven_lengths(total_seq_len, num_seqs, seed):
@@ -41,14 +51,14 @@ def uneven_lengths(total_seq_len, num_seqs, seed):
     return (torch.diff(ends, prepend=torch.zeros(1, dtype=torch.long)) + 1).tolist()
 
 
-def assert_matches(results, inputs):
+def assert_matches(results, inputs, route):
     (output, new_state), (want, want_state) = results, oracle(**inputs)
     assert count_wrong(output, want) == 0
     assert count_wrong(new_state, want_state) == 0
-    torch.testing.assert_close(output.double(), want, rtol=OUTPUT_RTOL, atol=OUTPUT_ATOL)
+    torch.testing.assert_close(output.double(), want, rtol=OUTPUT_RTOL, atol=OUTPUT_ATOL[route])
     for sequence, (got, expected) in enumerate(zip(new_state.double(), want_state, strict=True)):
         worst = (got - expected).abs().max().item()
-        assert worst <= STATE_ATOL, f"state of sequence {sequence} is off by {worst}"
+        assert worst <= STATE_ATOL[route], f"state of sequence {sequence} is off by {worst}"
 
 
 def assert_identical(left, right):
@@ -56,7 +66,7 @@ def assert_identical(left, right):
         assert torch.equal(one, other)
 
 
-# Official (tokens, sequences), every row of choose() and both of its edges among them.
+# Official (tokens, sequences), every row of choose() among them.
 OFFICIAL = [
     (6, 1),
     (61, 1),
@@ -74,19 +84,22 @@ OFFICIAL = [
     (8192, 20),
     (8192, 57),
 ]
+# Both sides of the borders between the launches of either route.
+BORDERS = [(72, 1), (73, 1), (80, 1), (81, 1), (256, 40), (257, 40), (900, 8), (900, 9), (400, 16)]
+BORDERS += [(2000, 384), (2000, 385)]
 
 
-@pytest.mark.parametrize(("total_seq_len", "num_seqs"), [*OFFICIAL, (80, 1), (81, 1), (400, 16)])
-def test_matches_oracle(total_seq_len, num_seqs):
+@pytest.mark.parametrize(("total_seq_len", "num_seqs"), [*OFFICIAL, *BORDERS])
+def test_matches_oracle(total_seq_len, num_seqs, prefill, route):
     lengths = uneven_lengths(total_seq_len, num_seqs, seed=total_seq_len)
     inputs = batch_of(lengths, seed=num_seqs, device="cuda")
     assert inputs["q"].shape[0] == total_seq_len
-    assert_matches(prefill(inputs), inputs)
+    assert_matches(prefill(inputs), inputs, route)
 
 
 @pytest.mark.parametrize("lengths", [[61], [33, 40], [134], [150, 0, 3, 447], [100] * 16])
 @pytest.mark.parametrize("has_state", [True, False])
-def test_matches_the_definition(lengths, has_state):
+def test_matches_the_definition(lengths, has_state, prefill):
     inputs = batch_of(lengths, seed=len(lengths), device="cuda")
     if not has_state:
         inputs["state"] = None
@@ -96,9 +109,9 @@ def test_matches_the_definition(lengths, has_state):
 
 
 @pytest.mark.parametrize("length", [1, 2, 31, 32, 63, 64, 65, 127, 128, 129])
-def test_one_sequence_of_every_awkward_length(length):
+def test_one_sequence_of_every_awkward_length(length, prefill, route):
     inputs = batch_of([length], seed=length, device="cuda")
-    assert_matches(prefill(inputs), inputs)
+    assert_matches(prefill(inputs), inputs, route)
 
 
 @pytest.mark.parametrize(
@@ -113,63 +126,54 @@ def test_one_sequence_of_every_awkward_length(length):
         [3, 0] * 100 + [700],
     ],
 )
-def test_awkward_lengths_in_one_batch(lengths):
+def test_awkward_lengths_in_one_batch(lengths, prefill, route):
     inputs = batch_of(lengths, seed=sum(lengths), device="cuda")
     is_empty = [length == 0 for length in lengths]
     inputs["state"][is_empty] = float("nan")
     results = prefill(inputs)
-    assert_matches(results, inputs)
+    assert_matches(results, inputs, route)
     assert not results[1][is_empty].any()
 
 
 @pytest.mark.parametrize("lead", [1, 100])
-@pytest.mark.parametrize("length", TWO_ROUTES)
-def test_tokens_of_no_sequence_are_zero(lead, length):
+@pytest.mark.parametrize("length", TWO_LAUNCHES)
+def test_tokens_of_no_sequence_are_zero(lead, length, prefill, route):
     stop = lead + length
     inputs = random_inputs([lead, lead, stop], seed=lead, total_seq_len=stop + 70, device="cuda")
     results = output, _ = prefill(inputs)
-    assert_matches(results, inputs)
+    assert_matches(results, inputs, route)
     assert not output[:lead].any()
     assert not output[stop:].any()
 
 
-@pytest.mark.parametrize("length", TWO_ROUTES)
+@pytest.mark.parametrize("length", TWO_LAUNCHES)
 @pytest.mark.parametrize("scale", [None, 0, 0.0, -0.25])
-def test_without_state_and_with_other_scales(length, scale):
+def test_without_state_and_with_other_scales(length, scale, prefill, route):
     inputs = batch_of([length, 7], seed=1, device="cuda") | {"state": None, "scale": scale}
-    assert_matches(prefill(inputs), inputs)
+    assert_matches(prefill(inputs), inputs, route)
 
 
 @pytest.mark.parametrize("num_seqs", [1, 4, 16])
 @pytest.mark.parametrize("length", [20, 80, 100, 1000])
-def test_gates_at_their_ends_and_keys_that_repeat(length, num_seqs):
+def test_gates_at_their_ends_and_keys_that_repeat(length, num_seqs, prefill, route):
     """g of exactly 0 and 1, beta of 0 and 1, equal and nearly parallel keys, head by head."""
     cu_seqlens = [length * index for index in range(num_seqs + 1)]
     inputs = hard_inputs(cu_seqlens, seed=2, device="cuda")
     results = prefill(inputs)
-    assert_matches(results, inputs)
+    assert_matches(results, inputs, route)
     # g = 1 and beta = 0: nothing happens to the state, whatever the keys.
     assert torch.equal(results[1][:, 3], inputs["state"][:, 3])
 
 
 @pytest.mark.parametrize(
     ("lengths", "are_equal"),
-    [
-        ([16], True),
-        pytest.param(
-            [16] * 8,
-            True,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="measured on an H200: 9 elements miss 1e-2 absolutely and relatively",
-            ),
-        ),
-        ([64], False),
-        ([100, 64], False),
-    ],
+    [([16], True), ([16] * 8, True), ([64], False), ([100, 64], False)],
 )
-def test_keys_of_norm_2(lengths, are_equal):
+def test_keys_of_norm_2(lengths, are_equal, prefill, route, request):
     """Equal keys with beta = g = 1: every token multiplies the error by -3."""
+    if route == "portable" and len(lengths) == 8:
+        reason = "measured on an H200: 9 elements miss 1e-2 absolutely and relatively"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     inputs = batch_of(lengths, seed=3, device="cuda")
     inputs["k"] *= 2
     if are_equal:
@@ -180,12 +184,12 @@ def test_keys_of_norm_2(lengths, are_equal):
         assert count_wrong(got, want) == 0
 
 
-def test_strong_decay_is_as_exact_late_in_a_chunk_as_early():
+def test_strong_decay_is_as_exact_late_in_a_chunk_as_early(prefill, route):
     inputs = batch_of([1024], seed=4, device="cuda")
     for name in ("A_log", "dt_bias", "a"):
         inputs[name].zero_()  # g = 0.5
     output, _ = results = prefill(inputs)
-    assert_matches(results, inputs)
+    assert_matches(results, inputs, route)
     error = (output.double() - oracle(**inputs)[0]).abs().amax(dim=(1, 2)).view(-1, 64).amax(0)
     assert error[32:].max() < 5 * error[:32].max()
     assert error[:32].max() < 5 * error[32:].max()
@@ -204,9 +208,11 @@ def with_beta_in_bf16(inputs):
     return inputs | {"b": torch.logit(rounded)}
 
 
-@pytest.mark.xfail(strict=True, reason="measured on an H200: slope 0.607, the limit is 0.5")
-def test_state_error_hardly_grows_with_length(capsys):
-    """Prints the curve; a kernel that rounded beta to bf16 would lie far above it."""
+def test_state_error_hardly_grows_with_length(capsys, prefill, route, request):
+    """Prints the curve; portably, a kernel that rounded beta to bf16 would lie far above it."""
+    if route == "portable":
+        reason = "measured on an H200: slope 0.607, the limit is 0.5"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     lengths = [64, 128, 256, 512, 1024, 2048, 4096, 8192]
     errors, coarse = [], []
     for length in lengths:
@@ -216,17 +222,18 @@ def test_state_error_hardly_grows_with_length(capsys):
         coarse.append((oracle(**with_beta_in_bf16(inputs))[1] - want).abs().max().item())
     slope = math.log(errors[-1] / errors[0]) / math.log(lengths[-1] / lengths[0])
     with capsys.disabled():
-        print("\ntokens  state error  with beta in bf16")
+        print(f"\n{route or 'whole'}\ntokens  state error  with beta in bf16")
         for row in zip(lengths, errors, coarse, strict=True):
             print("{:6d}  {:11.1e}  {:17.1e}".format(*row))
         print(f"log-log slope {slope:.2f}")
-    assert max(errors) < STATE_ATOL
+    assert max(errors) < STATE_ATOL[route]
     assert slope < 0.5
-    assert coarse[-1] > 10 * errors[-1]
+    if route == "portable":
+        assert coarse[-1] > 10 * errors[-1]
 
 
 @pytest.mark.parametrize("lengths", [[20, 30], [90, 130, 65]])
-def test_sequences_do_not_meet(lengths):
+def test_sequences_do_not_meet(lengths, prefill):
     """Nothing of a sequence reaches another, not even NaN."""
     inputs = batch_of(lengths, seed=6, device="cuda")
     output, new_state = prefill(inputs)
@@ -243,8 +250,8 @@ def test_sequences_do_not_meet(lengths):
     assert other_state[0].isnan().any()
 
 
-@pytest.mark.parametrize("length", TWO_ROUTES)
-def test_columns_of_v_do_not_meet(length):
+@pytest.mark.parametrize("length", TWO_LAUNCHES)
+def test_columns_of_v_do_not_meet(length, prefill):
     """A column of V is a recurrence of its own: NaN in one reaches no other, nor another head."""
     inputs = batch_of([length], seed=7, device="cuda")
     output, new_state = prefill(inputs)
@@ -258,7 +265,7 @@ def test_columns_of_v_do_not_meet(length):
 
 
 @pytest.mark.parametrize("lengths", [[33], [2107], [500] * 4, [100] * 57])
-def test_repeated_calls_agree_bit_for_bit(lengths):
+def test_repeated_calls_agree_bit_for_bit(lengths, prefill):
     inputs = batch_of(lengths, seed=8, device="cuda")
     first = prefill(inputs)
     kept = [tensor.clone() for tensor in first]
@@ -268,7 +275,7 @@ def test_repeated_calls_agree_bit_for_bit(lengths):
     assert_identical(first, kept)
 
 
-@pytest.mark.parametrize("length", TWO_ROUTES)
+@pytest.mark.parametrize("length", TWO_LAUNCHES)
 def test_tensors_that_start_off_a_16_byte_boundary(length):
     inputs = batch_of([length], seed=10, device="cuda")
     for name, tensor in list(inputs.items())[:-1]:
@@ -279,34 +286,34 @@ def test_tensors_that_start_off_a_16_byte_boundary(length):
         torch.empty(x.numel() + 1, dtype=x.dtype, device="cuda")[1:].view(x.shape)
         for x in empty_outputs(inputs)
     ]
-    assert_matches(call(ROOM, list(inputs.values()), shifted), inputs)
+    assert_matches(call(ROOM, list(inputs.values()), shifted, route), inputs, route)
 
 
 @pytest.mark.parametrize("lengths", [[40], [300, 200]])
-def test_waits_for_its_inputs_on_the_current_stream(lengths):
+def test_waits_for_its_inputs_on_the_current_stream(lengths, prefill, route):
     inputs = batch_of(lengths, seed=11, device="cuda")
-    late = run_behind_slow_producer(ROOM, list(inputs.values()), empty_outputs(inputs))
+    late = run_behind_slow_producer(ROOM, list(inputs.values()), empty_outputs(inputs), route)
     assert_identical(late, prefill(inputs))
 
 
 @pytest.mark.parametrize("lengths", [[40], [300, 200]])
-def test_replays_from_a_graph(lengths):
+def test_replays_from_a_graph(lengths, prefill, route):
     inputs = batch_of(lengths, seed=12, device="cuda")
-    replayed = replay_captured(ROOM, list(inputs.values()), empty_outputs(inputs))
+    replayed = replay_captured(ROOM, list(inputs.values()), empty_outputs(inputs), route=route)
     assert_identical(replayed, prefill(inputs))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-@pytest.mark.parametrize("length", TWO_ROUTES)
-def test_runs_on_the_device_of_its_tensors(length):
+@pytest.mark.parametrize("length", TWO_LAUNCHES)
+def test_runs_on_the_device_of_its_tensors(length, route):
     inputs = batch_of([length], seed=13, device="cuda:1")
     outputs = empty_outputs(inputs)
     with torch.cuda.device(0):
-        build(ROOM)(*inputs.values(), *outputs)
-    assert_matches(outputs, inputs)
+        build(ROOM, route)(*inputs.values(), *outputs)
+    assert_matches(outputs, inputs, route)
 
 
-def test_no_tokens_and_no_sequences():
+def test_no_tokens_and_no_sequences(prefill):
     output, new_state = prefill(random_inputs([0, 0, 0], seed=14, device="cuda"))
     assert output.numel() == 0
     assert not new_state.any()
@@ -315,9 +322,9 @@ def test_no_tokens_and_no_sequences():
     assert new_state.numel() == 0
 
 
-def test_offsets_beyond_2_to_the_31():
+def test_offsets_beyond_2_to_the_31(prefill, route):
     total = 2**31 // (V_HEADS * HEAD_SIZE) + 300  # tokens; the last ones need 64-bit offsets
-    needed = total * (6 * 1024 + V_HEADS * 64 * 8) * 1.1
+    needed = total * (6 * 1024 + 5152) * 1.1  # and scratch, of which the native route needs more
     if torch.cuda.mem_get_info()[0] < needed:
         pytest.skip(f"needs {needed / 2**30:.0f} GiB of free device memory")
     few = batch_of([130, 100], seed=16, device="cuda")
@@ -330,7 +337,7 @@ def test_offsets_beyond_2_to_the_31():
         inputs[name][-230:] = few[name]
     inputs["cu_seqlens"] = torch.tensor([total - 230, total - 100, total], device="cuda")
     outputs = empty_outputs(inputs)
-    build(ROOM)(*inputs.values(), *outputs)  # without the clones of call()
+    build(ROOM, route)(*inputs.values(), *outputs)  # without the clones of call()
     want_output, want_state = prefill(few)
     assert torch.equal(outputs[0][-230:], want_output)
     assert torch.equal(outputs[1], want_state)

@@ -1,5 +1,6 @@
 """gdn_prefill, packed and built as the judge builds it, against the fp64 oracle."""
 
+import sys
 from itertools import pairwise
 
 import pytest
@@ -209,6 +210,41 @@ def test_bad_output_names_the_argument():
         room(*inputs.values(), output, inputs["state"])
     with raises_naming(ValueError, "output:", "overlap with v"):
         room(*inputs.values(), inputs["v"], new_state)
+
+
+# (tokens, sequences, capability, can build): route, native most_whole or portable launch
+CHOICES = [
+    ((0, 3, (9, 0), True), ("native", None)),
+    ((72, 1, (9, 0), True), ("native", None)),
+    ((73, 1, (9, 0), True), ("native", 0)),
+    ((128, 8, (9, 0), True), ("native", None)),
+    ((129, 8, (9, 0), True), ("native", 0)),
+    ((256, 200, (9, 0), True), ("native", None)),
+    ((257, 200, (9, 0), True), ("native", 12)),
+    ((8192, 9, (9, 0), True), ("native", 8)),
+    ((8192, 385, (9, 0), True), ("native", 506)),
+    ((8192, 9, (9, 0), False), ("portable", "scan")),
+    ((8192, 9, (10, 0), True), ("portable", "scan")),
+    ((80, 1, (8, 0), True), ("portable", "token")),
+    ((81, 1, None, False), ("portable", "scan")),
+]
+
+
+@pytest.mark.parametrize(("axes", "wanted"), CHOICES, ids=str)
+def test_chooses_route_and_launch(axes, wanted):
+    *sizes, capability, can_build = axes
+    choose = sys.modules[build("gdn_prefill")._callable.__module__].choose
+    route, launches = choose(*sizes, capability=capability, can_build=can_build)
+    if route == "portable":
+        assert (route, next(reversed(launches))) == wanted
+    else:
+        assert (route, launches["most_whole"]) == wanted
+
+
+@pytest.mark.parametrize("unfit", [{"is_aligned": False}, {"interpreted": True}], ids=str)
+def test_the_portable_route_takes_what_the_native_one_cannot(unfit):
+    choose = sys.modules[build("gdn_prefill")._callable.__module__].choose
+    assert choose(500, 1, capability=(9, 0), can_build=True, **unfit)[0] == "portable"
 
 
 SHARED_BYTES_PER_CTA = 227 * 1024  # sm_90 and sm_100
