@@ -4,7 +4,6 @@
 // After a barrier of the writing threads, by one of them: what they wrote is visible to whoever
 // sees the count.
 __device__ __forceinline__ void count_release(int* counter) {
-  __threadfence();
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
 }
 
