@@ -34,7 +34,9 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "multicast.cuh"
 #include "programmatic_launch.cuh"
+#include "register_share.cuh"
 #include "tensor_map.cuh"
 
 #include "combine.cuh"
@@ -42,6 +44,7 @@
 #include "multiply.cuh"
 #include "plan.cuh"
 #include "route.cuh"
+#include "tile_multiply.cuh"
 
 namespace {
 
@@ -69,6 +72,17 @@ __device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
   fence_barrier_init();
 }
 
+__device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
+#pragma unroll 1
+  for (int i = 0; i < TILE_STAGES; ++i) {
+    init_barrier(&shared.weights_full[i], 1);
+    init_barrier(&shared.weights_free[i], PAIR * MULTIPLYING / 32);
+    init_barrier(&shared.rows_full[i], ROW_FEEDERS);
+    init_barrier(&shared.rows_free[i], MULTIPLYING / 32);
+  }
+  fence_barrier_init();
+}
+
 // Grid: (SMs,); any number is right, and CTAs need not run together.
 template <typename S>
 __global__ void __launch_bounds__(THREADS, 1) stream_kernel(const __grid_constant__ Args args) {
@@ -88,41 +102,94 @@ __global__ void __launch_bounds__(THREADS, 1) stream_kernel(const __grid_constan
   }
 }
 
+// Grid: (SMs,) rounded down to pairs; any even number is right.
+template <Kind KIND>
+__global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant__ Args args) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  TileShared& shared = *reinterpret_cast<TileShared*>(memory);
+  const int rank = cluster_rank();
+  if (threadIdx.x == 0) init_tile_barriers(shared);
+  if (threadIdx.x == MULTIPLYING) prefetch_map(KIND == FIRST ? &args.w1 : &args.w2);
+  meet_cluster();  // before one CTA arrives at the other's barriers
+  wait_for_launches_before();
+  allow_next_launch();
+  if (threadIdx.x < MULTIPLYING) {
+    claim_registers<240>();
+    multiply_tiles<KIND>(shared, args, rank);
+  } else {
+    keep_registers<32>();
+    if (threadIdx.x < MULTIPLYING + 32) {
+      feed_tile_weights<KIND>(shared, args, rank);
+    } else {
+      feed_tiles<KIND>(shared, args, rank);
+    }
+  }
+  __syncwarp();
+  meet_cluster();  // nobody ends while the other may still arrive here
+}
+
 void check_error(cudaError_t error) {
   TVM_FFI_ICHECK(error == cudaSuccess) << "moe: " << cudaGetErrorString(error);
 }
 
-enum Chain { PLAIN, CHAINED };  // CHAINED: set up while the launch before runs
+// is_chained: set up while the launch before it runs.
+struct Launch {
+  dim3 grid;
+  int threads, bytes, cluster;
+  bool is_chained;
+};
 
 template <typename A>
-void launch(void (*kernel)(A), dim3 grid, int threads, int bytes, Chain chain, cudaStream_t stream,
-            const A& args) {
-  if (bytes > 0) {
-    check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+void launch(void (*kernel)(A), const Launch& how, cudaStream_t stream, const A& args) {
+  if (how.bytes > 0) {
+    check_error(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, how.bytes));
   }
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = bytes;
+  config.gridDim = how.grid;
+  config.blockDim = dim3(how.threads);
+  config.dynamicSmemBytes = how.bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = chain == CHAINED;
+  config.attrs = attributes;
+  if (how.is_chained) {
+    auto& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (how.cluster > 1) {
+    auto& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(how.cluster), 1, 1};
+  }
   check_error(cudaLaunchKernelEx(&config, kernel, args));
 }
 
-// W1 as the first product's tiles take it: eight rows of the linear half, eight of the gate half,
+void check_map(bool is_made) {
+  TVM_FFI_ICHECK(is_made) << "moe: the driver describes no tensor maps of the weights";
+}
+
+// W1 as the first product's units take it: eight rows of the linear half, eight of the gate half,
 // and so on. W2 as it lies.
 template <typename S>
 void describe_weights(Args& args, const void* w1, const void* w2) {
-  const bool is_described =
-      make_byte_map<5>(args.w1, w1, {HIDDEN, 8, 2, WIDTH / 8, LOCAL},
-                       {HIDDEN, uint64_t{WIDTH} * HIDDEN, 8 * HIDDEN, uint64_t{2} * WIDTH * HIDDEN},
-                       {BLOCK, 8, 2, 4 * S::TILES, 1}) &&
-      make_byte_map<2>(args.w2, w2, {WIDTH, LOCAL * HIDDEN}, {WIDTH}, {BLOCK, 64 * S::TILES});
-  TVM_FFI_ICHECK(is_described) << "moe: the driver describes no tensor maps of the weights";
+  check_map(make_byte_map<5>(
+      args.w1, w1, {HIDDEN, 8, 2, WIDTH / 8, LOCAL},
+      {HIDDEN, uint64_t{WIDTH} * HIDDEN, 8 * HIDDEN, uint64_t{2} * WIDTH * HIDDEN},
+      {BLOCK, 8, 2, 4 * S::TILES, 1}));
+  check_map(
+      make_byte_map<2>(args.w2, w2, {WIDTH, LOCAL * HIDDEN}, {WIDTH}, {BLOCK, 64 * S::TILES}));
+}
+
+// Boxes of 128 rows. Of sixteen rows of W1 the even ones come first: write_tile() says why. W2 as
+// it lies.
+void describe_tiles(Args& args, const void* w1, const void* w2) {
+  check_map(make_byte_map<5>(
+      args.w1, w1, {HIDDEN, 8, 2, 2 * WIDTH / 16, LOCAL},
+      {2 * HIDDEN, HIDDEN, 16 * HIDDEN, uint64_t{2} * WIDTH * HIDDEN}, {BLOCK, 8, 2, 8, 1}));
+  check_map(make_byte_map<5>(args.w2, w2, {WIDTH, 8, 2, HIDDEN / 16, LOCAL},
+                             {WIDTH, 8 * WIDTH, 16 * WIDTH, uint64_t{HIDDEN} * WIDTH},
+                             {BLOCK, 8, 2, 8, 1}));
 }
 
 // Parts of the scratch of a call, each at a multiple of 256 bytes.
@@ -162,26 +229,36 @@ int64_t count_scratch_bytes(int64_t num_tokens) {
 
 void launch_routing(const RouteArgs& args, cudaStream_t stream) {
   if (args.num_tokens <= MOST_ALONE) {
-    return launch(route_and_pack_kernel, dim3(1), ROUTERS, 0, PLAIN, stream, args);
+    return launch(route_and_pack_kernel, {dim3(1), ROUTERS, 0, 1, false}, stream, args);
   }
   const int blocks = (args.num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
-  launch(route_kernel, dim3(blocks), ROUTERS, 0, PLAIN, stream, args);
+  launch(route_kernel, {dim3(blocks), ROUTERS, 0, 1, false}, stream, args);
   const int packers = (blocks + PACKED_BLOCKS - 1) / PACKED_BLOCKS;
-  launch(pack_kernel, dim3(packers), ROUTERS, 0, CHAINED, stream, args);
+  launch(pack_kernel, {dim3(packers), ROUTERS, 0, 1, true}, stream, args);
 }
 
 template <typename S>
 void launch_stream(Args& args, const void* w1, const void* w2, int num_sms, cudaStream_t stream) {
-  static_assert(sizeof(SharedMemory<S>) <= SHARED_BYTES, "the rings fit an SM");
+  constexpr int BYTES = sizeof(SharedMemory<S>);
+  static_assert(BYTES <= SHARED_BYTES, "the rings fit an SM");
   TVM_FFI_ICHECK(LOCAL + (args.capacity + S::ROWS - 1) / S::ROWS <= MOST_TILES)
       << "moe: too many tokens for units of " << S::ROWS << " rows: " << args.num_tokens;
   describe_weights<S>(args, w1, w2);
-  launch(stream_kernel<S>, dim3(num_sms), THREADS, sizeof(SharedMemory<S>), CHAINED, stream, args);
+  launch(stream_kernel<S>, {dim3(num_sms), THREADS, BYTES, 1, true}, stream, args);
+}
+
+void launch_tiles(Args& args, const void* w1, const void* w2, int num_sms, cudaStream_t stream) {
+  constexpr int BYTES = sizeof(TileShared);
+  static_assert(BYTES <= SHARED_BYTES, "the rings fit an SM");
+  describe_tiles(args, w1, w2);
+  const Launch how = {dim3(num_sms / PAIR * PAIR), THREADS, BYTES, PAIR, true};
+  launch(tile_kernel<FIRST>, how, stream, args);
+  launch(tile_kernel<SECOND>, how, stream, args);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
 // offset: of the first local expert, between -512 and 512. scratch: count_scratch_bytes(T) bytes.
-// tiles, rows: the units' shape, one of those below.
+// tiles, rows: the shape of a unit of the weight stream, one of those below; 0: products of tiles.
 void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, TensorView w1,
          TensorView w1_scale, TensorView w2, TensorView w2_scale, int64_t offset, double scaling,
          TensorView output, TensorView scratch, int64_t num_sms, int64_t tiles, int64_t rows) {
@@ -208,10 +285,11 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
     case 132: launch_stream<Shape<1, 32, 9, 4>>(args, first, second, num_sms, stream); break;
     case 264: launch_stream<Shape<2, 64, 8, 5>>(args, first, second, num_sms, stream); break;
     case 464: launch_stream<Shape<4, 64, 4, 5>>(args, first, second, num_sms, stream); break;
+    case 0: launch_tiles(args, first, second, num_sms, stream); break;
     default: TVM_FFI_ICHECK(false) << "moe: no units of " << tiles << " tiles and " << rows;
   }
-  launch(combine_kernel, dim3(args.num_tokens, COMBINE_PARTS), COMBINERS, 0, CHAINED, stream,
-         combine_args);
+  const dim3 grid(args.num_tokens, COMBINE_PARTS);
+  launch(combine_kernel, {grid, COMBINERS, 0, 1, true}, stream, combine_args);
 }
 
 }  // namespace
