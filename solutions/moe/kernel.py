@@ -136,15 +136,12 @@ LAUNCHES = (
 
 # (largest seq_len, unit of the native route: 64-row tiles of weights, packed rows). Small units
 # spread few hit experts over all SMs and end a call evenly; large ones read packed rows from L2
-# less often. Not measured.
-#   T <= 64    an expert of an official call has at most 9 rows
+# less often. TILED: the tensor cores bind, and two CTAs share 256 weight rows. Not measured.
+#   T <= 64    an expert of an official call has at most 10 rows
 #   T <= 256   a dozen rows for most experts
 #   T <= 1536  28 rows an expert at T = 901: rows and C would double the traffic from L2
-NATIVE_UNITS = (
-    (64, {"tiles": 1, "rows": 16}),
-    (256, {"tiles": 1, "rows": 32}),
-    (1536, {"tiles": 4, "rows": 64}),
-)
+TILED = (0, 0)
+NATIVE_UNITS = ((64, (1, 16)), (256, (1, 32)), (1536, (4, 64)), (math.inf, TILED))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
 
@@ -166,9 +163,8 @@ def choose(
     interpreted: the interpreter pays for operations and for padding; few of either.
     """
     if can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted:
-        for limit, unit in NATIVE_UNITS:
-            if seq_len <= limit:
-                return "native", unit
+        unit = next(unit for limit, unit in NATIVE_UNITS if seq_len <= limit)
+        return "native", {"unit": unit}
     launch = next(launch for limit, launch in LAUNCHES if seq_len <= limit)
     if interpreted:
         block_n = {"streaming": 1024, "tiled": launch.block_n}[launch.route]

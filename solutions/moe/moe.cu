@@ -114,10 +114,10 @@ __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant_
   wait_for_launches_before();
   allow_next_launch();
   if (threadIdx.x < MULTIPLYING) {
-    claim_registers<240>();
+    claim_registers<224>();
     multiply_tiles<KIND>(shared, args, rank);
   } else {
-    keep_registers<32>();
+    keep_registers<56>();
     if (threadIdx.x < MULTIPLYING + 32) {
       feed_tile_weights<KIND>(shared, args, rank);
     } else {

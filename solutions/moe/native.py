@@ -16,14 +16,12 @@ def run_native(
     scalars,
     output,
     *,
-    tiles,
-    rows,
+    unit,
 ):
     """Launch moe.cu on the current stream. Arguments as in kernel.py's run(), checked there.
 
     All tensors begin on 16-byte boundaries. weights: gemm1 and gemm2 weights, each with its
-    scales; scalars: expert offset, scaling factor. tiles, rows: of a unit of work, 64 weight rows
-    and packed rows. Raises RuntimeError for a failed build or launch.
+    scales; scalars: expert offset, scaling factor. unit: a row of NATIVE_UNITS. Raises RuntimeError for a failed build or launch.
     """
     device = output.device
     w1, w1_scale, w2, w2_scale = weights
@@ -47,6 +45,5 @@ def run_native(
             output,
             scratch,
             torch.cuda.get_device_properties(device).multi_processor_count,
-            tiles,
-            rows,
+            *unit,
         )
