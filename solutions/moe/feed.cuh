@@ -105,7 +105,7 @@ __device__ __forceinline__ void feed_x(SharedMemory<S>& shared, const Args& args
 #pragma unroll
     for (int step = 0; step < S::BLOCKS; ++step) {
       const int block = first_block + step;
-      uint8_t* rows = shared.rows[ring.stage][step][0];
+      uint8_t* rows = shared.rows[ring.stage][step];
 #pragma unroll
       for (int i = 0; i < COPIES; ++i) {
         const int at = row + FEEDER_ROWS * i;
@@ -153,14 +153,15 @@ __device__ __forceinline__ void feed_c(SharedMemory<S>& shared, const Args& args
 #pragma unroll
     for (int step = 0; step < S::BLOCKS; ++step) {
       const int block = first_block + step;
-      auto& rows = shared.rows[ring.stage][step];
+      uint8_t* rows = shared.rows[ring.stage][step];
 #pragma unroll
       for (int i = 0; i < COPIES; ++i) {
         const int at = row + FEEDER_ROWS * i;
         const uint8_t* from = c + i * FEEDER_ROWS * WIDTH + block * BLOCK;
+        const int to = at / S::COLUMNS * S::COLUMNS + at;  // past the planes of warpgroups before
         if (at < unit.rows) {
-          copy_chunk(rows[0] + swizzled(at, chunk), from);
-          copy_chunk(rows[1] + swizzled(at, chunk), from + plane);
+          copy_chunk(rows + swizzled(to, chunk), from);
+          copy_chunk(rows + swizzled(to + S::COLUMNS, chunk), from + plane);
         }
       }
       if (thread < unit.rows) {

@@ -42,7 +42,7 @@ struct Rings {
 
 __device__ __forceinline__ int lane_column() { return threadIdx.x % 4 * 2; }
 
-// Operands of a block of k: a weight tile, and this warpgroup's columns of a plane of rows.
+// Operands of a block of k: a weight tile, and packed rows from a multiple of eight on.
 template <typename S>
 __device__ __forceinline__ uint64_t weight_tile(SharedMemory<S>& shared, int stage, int step,
                                                 int tile) {
@@ -50,8 +50,8 @@ __device__ __forceinline__ uint64_t weight_tile(SharedMemory<S>& shared, int sta
 }
 template <typename S>
 __device__ __forceinline__ uint64_t row_tile(SharedMemory<S>& shared, int stage, int step,
-                                             int plane, int group) {
-  return describe_tile(shared.rows[stage][step][plane] + group * S::COLUMNS * BLOCK);
+                                             int first_row) {
+  return describe_tile(shared.rows[stage][step] + first_row * BLOCK);
 }
 
 // acc = the first product of a unit. Of four slots the first two are the linear half, the others
@@ -70,7 +70,7 @@ __device__ __forceinline__ void multiply_x(SharedMemory<S>& shared, const float*
     begin_products();
 #pragma unroll
     for (int step = 0; step < S::BLOCKS; ++step) {
-      const uint64_t rows = row_tile(shared, at.rows.stage, step, 0, group);
+      const uint64_t rows = row_tile(shared, at.rows.stage, step, group * S::COLUMNS);
 #pragma unroll
       for (int tile = 0; tile < S::TILES; ++tile) {
         const uint64_t weights = weight_tile(shared, at.weights.stage, step, tile);
@@ -110,14 +110,17 @@ __device__ __forceinline__ void multiply_x(SharedMemory<S>& shared, const float*
   }
 }
 
-// Issues the products of a block of C, a piece with a scale of its own each: codes, and what they
-// round off.
+// Products of a block of C, [piece with a scale of its own][tile][..]: codes and what they round off,
+// side by side or one added to the other.
 template <typename S>
-__device__ __forceinline__ void issue_pieces(
-    SharedMemory<S>& shared, const Rings<S>& at, int step, int group,
-    float (&product)[S::SUBS][S::TILES][S::COLUMNS / 2]) {
-  const uint64_t codes = row_tile(shared, at.rows.stage, step, 0, group);
-  const uint64_t residuals = row_tile(shared, at.rows.stage, step, 1, group);
+using Pieces = float[S::SUBS][S::TILES][S::PLANES * S::COLUMNS / 2];
+
+template <typename S>
+__device__ __forceinline__ void issue_pieces(SharedMemory<S>& shared, const Rings<S>& at, int step,
+                                             int group, Pieces<S>& product) {
+  const int first = 2 * group * S::COLUMNS;
+  const uint64_t codes = row_tile(shared, at.rows.stage, step, first);
+  const uint64_t residuals = row_tile(shared, at.rows.stage, step, first + S::COLUMNS);
 #pragma unroll
   for (int tile = 0; tile < S::TILES; ++tile) {
     const uint64_t weights = weight_tile(shared, at.weights.stage, step, tile);
@@ -125,7 +128,37 @@ __device__ __forceinline__ void issue_pieces(
     for (int k = 0; k < 4; ++k) {
       auto& sums = product[k / S::TILES][tile];
       multiply_e4m3(sums, at_step(weights, k), at_step(codes, k), k % S::TILES > 0);
-      multiply_e4m3(sums, at_step(weights, k), at_step(residuals, k), true);
+      if (S::PLANES == 1) {
+        multiply_e4m3(sums, at_step(weights, k), at_step(residuals, k), true);
+      }
+    }
+  }
+}
+
+// acc += the products of a block, scaled.
+template <typename S>
+__device__ __forceinline__ void add_pieces(Pieces<S>& product, const float* row_scales,
+                                           const float* weight_scales, Sums<S>& acc) {
+  constexpr int COUNT = S::COLUMNS / 2;
+  float scales[S::SUBS][S::COLUMNS / 4];  // of each column
+#pragma unroll
+  for (int i = 0; i < S::COLUMNS / 4; ++i) {
+    const float* of_row = row_scales + 4 * (i / 2 * 8 + lane_column() + i % 2);
+#pragma unroll
+    for (int sub = 0; sub < S::SUBS; ++sub) scales[sub][i] = of_row[sub * S::TILES];
+  }
+#pragma unroll
+  for (int tile = 0; tile < S::TILES; ++tile) {
+    const float of_weights = weight_scales[tile / 2 * WIDTH_BLOCKS];
+#pragma unroll
+    for (int sub = 0; sub < S::SUBS; ++sub) {
+      auto& sums = product[sub][tile];
+      hold_sums(sums);
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) {
+        const float sum = S::PLANES == 2 ? sums[i] + sums[(S::PLANES - 1) * COUNT + i] : sums[i];
+        acc[tile][i] += sum * (scales[sub][i / 4 * 2 + i % 2] * of_weights);
+      }
     }
   }
 }
@@ -136,47 +169,29 @@ __device__ __forceinline__ void multiply_c(SharedMemory<S>& shared, const float*
                                            int group, Rings<S>& rings, Sums<S>& acc) {
 #pragma unroll 1
   for (int block = 0; block < WIDTH_BLOCKS; block += S::BLOCKS) {
-    float product[S::BLOCKS][S::SUBS][S::TILES][S::COLUMNS / 2];
-    float scales[S::BLOCKS][S::SUBS][S::COLUMNS / 4];  // of each column
-    const Rings<S> at = rings;
-    rings.advance();
-    at.wait(shared);
+    rings.wait(shared);
     publish_shared();
-    begin_products();
 #pragma unroll
-    for (int step = 0; step < S::BLOCKS; ++step) {
-      issue_pieces(shared, at, step, group, product[step]);
-    }
-    commit_products();
+    for (int first = 0; first < S::BLOCKS; first += S::ISSUED) {
+      Pieces<S> product[S::ISSUED];
+      begin_products();
 #pragma unroll
-    for (int step = 0; step < S::BLOCKS; ++step) {
-      const float* of_rows = shared.row_scales[at.rows.stage][step] + 4 * group * S::COLUMNS;
+      for (int i = 0; i < S::ISSUED; ++i) {
+        issue_pieces<S>(shared, rings, first + i, group, product[i]);
+      }
+      commit_products();
+      wait_products<0>();
 #pragma unroll
-      for (int i = 0; i < S::COLUMNS / 4; ++i) {
-        const float* of_row = of_rows + 4 * (i / 2 * 8 + lane_column() + i % 2);
-#pragma unroll
-        for (int sub = 0; sub < S::SUBS; ++sub) scales[step][sub][i] = of_row[sub * S::TILES];
+      for (int i = 0; i < S::ISSUED; ++i) {
+        const int step = first + i;
+        add_pieces<S>(product[i],
+                      shared.row_scales[rings.rows.stage][step] + 4 * group * S::COLUMNS,
+                      weight_scales + block + step, acc);
       }
     }
-    wait_products<0>();
     __syncwarp();
-    at.free(shared);
-#pragma unroll
-    for (int step = 0; step < S::BLOCKS; ++step) {
-#pragma unroll
-      for (int tile = 0; tile < S::TILES; ++tile) {
-        const float of_weights = weight_scales[tile / 2 * WIDTH_BLOCKS + block + step];
-#pragma unroll
-        for (int sub = 0; sub < S::SUBS; ++sub) {
-          hold_sums(product[step][sub][tile]);
-#pragma unroll
-          for (int i = 0; i < S::COLUMNS / 2; ++i) {
-            const float scale = scales[step][sub][i / 4 * 2 + i % 2] * of_weights;
-            acc[tile][i] += product[step][sub][tile][i] * scale;
-          }
-        }
-      }
-    }
+    rings.free(shared);
+    rings.advance();
   }
 }
 

@@ -62,6 +62,10 @@ struct Shape {
   static constexpr int SECOND_UNITS = HIDDEN / (64 * TILES);
   static constexpr int SUBS = 4 / TILES;                 // scales of C in a block of k
   static constexpr int BLOCKS = TILES == 1 ? 2 : 1;      // of k in a stage: 16 KiB of weights
+  // Few columns leave the tensor cores reading weights: codes of C and what they round off are then
+  // columns side by side of one product. For more columns they are two, added in place.
+  static constexpr int PLANES = TILES == 1 ? 2 : 1;      // in a product
+  static constexpr int ISSUED = ROWS == 16 ? 2 : 1;      // blocks of C between two waits
   static constexpr int FIRST_STAGES = HIDDEN_BLOCKS / BLOCKS;
   static constexpr int SECOND_STAGES = WIDTH_BLOCKS / BLOCKS;
 };
@@ -85,7 +89,8 @@ struct alignas(16) Unit {
 template <typename S>
 struct SharedMemory {
   alignas(1024) uint8_t weights[S::WEIGHT_STAGES][S::BLOCKS][S::TILES * 64 * BLOCK];
-  alignas(1024) uint8_t rows[S::ROW_STAGES][S::BLOCKS][2][S::ROWS * BLOCK];
+  // Of x, ROWS rows; of C, for each warpgroup COLUMNS of codes, then of what they round off.
+  alignas(1024) uint8_t rows[S::ROW_STAGES][S::BLOCKS][2 * S::ROWS * BLOCK];
   alignas(16) uint8_t out[2][S::COLUMNS * OUT_ROW];        // of each warpgroup
   alignas(16) float row_scales[S::ROW_STAGES][S::BLOCKS][S::ROWS * 4];
   alignas(16) float weight_scales[2][2 * HIDDEN_BLOCKS];   // of this unit and the next
