@@ -15,6 +15,7 @@ struct CombineArgs {
   Routing routing;
   const __nv_bfloat16* expert_out;  // [capacity, 7168]
   __nv_bfloat16* output;            // [T, 7168]
+  bool is_blanked;                  // rows without a local expert are zeros already
 };
 
 // Grid: (T, 7). Slots come from launches that ended before this one could begin, so they are read
@@ -31,7 +32,9 @@ __global__ void __launch_bounds__(COMBINERS)
   const int rows[TOP_K] = {rows0.x, rows0.y, rows0.z, rows0.w, rows1.x, rows1.y, rows1.z, rows1.w};
   const float weights[TOP_K] = {weights0.x, weights0.y, weights0.z, weights0.w,
                                 weights1.x, weights1.y, weights1.z, weights1.w};
+  const int signs = rows0.x & rows0.y & rows0.z & rows0.w & rows1.x & rows1.y & rows1.z & rows1.w;
   wait_for_launches_before();
+  if (args.is_blanked && signs < 0) return;  // -1 everywhere
   uint4 parts[TOP_K];
 #pragma unroll
   for (int slot = 0; slot < TOP_K; ++slot) {

@@ -266,6 +266,7 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
   args.num_tokens = logits.size(0), args.capacity = args.num_tokens * TOP_K;
   place_scratch(static_cast<uint8_t*>(scratch.data_ptr()), args.num_tokens, args);
   args.x = static_cast<const uint8_t*>(x.data_ptr());
+  args.output = static_cast<__nv_bfloat16*>(output.data_ptr());
   args.x_scale = static_cast<const float*>(x_scale.data_ptr());
   args.w1_scale = static_cast<const float*>(w1_scale.data_ptr());
   args.w2_scale = static_cast<const float*>(w2_scale.data_ptr());
@@ -273,8 +274,7 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
                                 static_cast<const __nv_bfloat16*>(bias.data_ptr()), args.routing,
                                 static_cast<float>(scaling), static_cast<int>(offset),
                                 args.num_tokens};
-  const CombineArgs combine_args = {args.routing, args.expert_out,
-                                    static_cast<__nv_bfloat16*>(output.data_ptr())};
+  const CombineArgs combine_args = {args.routing, args.expert_out, args.output, tiles == 0};
   const DLDevice device = logits.device();
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));

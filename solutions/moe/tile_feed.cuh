@@ -17,7 +17,7 @@ namespace {
 
 constexpr int PAIR = 2;          // CTAs of a cluster
 constexpr int TILE_ROWS = 128;   // packed rows of a CTA at most
-constexpr int TILE_GRAIN = 16;   // the heights are its multiples
+constexpr int TILE_GRAIN = 8;    // the heights are its multiples
 constexpr int TILE_STAGES = 4;   // 48 KiB each
 constexpr int BYTE_ROW = BLOCK + 16;   // of C on its way out
 constexpr int FEEDERS = 3;             // number of their barrier
@@ -76,14 +76,43 @@ __device__ __forceinline__ Unit find_tile(const Args& args, int index, int rank)
   return unit;
 }
 
+// Rows of the output without a local expert, which a warp fills with zeros while it has nothing else
+// to do: DRAM is idle while the tensor cores bind. A CTA takes 32 tokens at a time.
+struct BlankRows {
+  static constexpr int STEPS = HIDDEN / (32 * 8);  // of 16 bytes a lane in a row
+  int first_token, step = 0;
+  uint32_t blank = 0;  // those of the 32 tokens that are left
+
+  // Writes 512 bytes, or looks for rows; returns false behind the last one.
+  __device__ __forceinline__ bool advance(const Args& args) {
+    const int lane = threadIdx.x % 32;
+    if (blank == 0) {
+      first_token += 32 * gridDim.x;
+      if (first_token >= args.num_tokens) return false;
+      const int token = min(first_token + lane, args.num_tokens - 1);
+      const int4* rows = reinterpret_cast<const int4*>(args.routing.slot_row + token * TOP_K);
+      const int4 a = rows[0], b = rows[1];
+      const int signs = a.x & a.y & a.z & a.w & b.x & b.y & b.z & b.w;  // -1: no slot has a row
+      blank = __ballot_sync(FULL, signs < 0 && first_token + lane < args.num_tokens);
+      return true;
+    }
+    const int64_t token = first_token + __ffs(blank) - 1;
+    reinterpret_cast<int4*>(args.output + token * HIDDEN)[step * 32 + lane] = int4{};
+    if (++step == STEPS) step = 0, blank &= blank - 1;
+    return true;
+  }
+};
+
 // One warp: requests half of the weights of unit after unit, for both CTAs.
 template <Kind KIND>
 __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args& args, int rank) {
+  constexpr int STEPS = KIND == FIRST ? 2 : 0;  // of blank rows a stage: half of all rows fit in
   const CUtensorMap* map = KIND == FIRST ? &args.w1 : &args.w2;
+  BlankRows blank_rows = {32 * (int(blockIdx.x) - int(gridDim.x))};
   Ring<TILE_STAGES> ring;
   for (int index = blockIdx.x / PAIR;; index += gridDim.x / PAIR) {
     const Unit unit = find_tile<KIND>(args, index, rank);
-    if (unit.kind == NONE) return;
+    if (unit.kind == NONE) break;
     const int row = KIND == FIRST ? rank * WIDTH + unit.part * BLOCK
                                   : (PAIR * unit.part + rank) * BLOCK;
 #pragma unroll 1
@@ -95,8 +124,12 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
         copy_box_to((1 << PAIR) - 1, shared.weights[ring.stage][rank], map, full, block * BLOCK, 0,
                     0, row / 16, unit.expert);
       }
+#pragma unroll
+      for (int i = 0; i < STEPS; ++i) blank_rows.advance(args);
       ring.advance();
     }
+  }
+  while (KIND == FIRST && blank_rows.advance(args)) {
   }
 }
 

@@ -10,9 +10,10 @@
 #include <cfloat>
 
 #include "fp8_products.cuh"
+#include "fp8_products_to_120.cuh"
+#include "fp8_products_to_96.cuh"
 #include "matrix_store.cuh"
 #include "tile_feed.cuh"
-#include "wide_fp8_products.cuh"
 
 namespace {
 
@@ -127,6 +128,10 @@ __device__ __forceinline__ void write_tile(TileShared& shared, const Args& args,
     uint32_t tiles[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      if (j + i == N / 8) {  // behind the last columns: a place that nobody reads
+        tiles[i] = 0;
+        continue;
+      }
       const float* sums = acc[0] + 4 * (j + i);
       const float2 pair =
           *reinterpret_cast<const float2*>(shared.inverses + 8 * (j + i) + lane % 4 * 2);
@@ -166,8 +171,9 @@ __device__ __forceinline__ void write_outputs(TileShared& shared, const Args& ar
 #pragma unroll
       for (int j = first / 8; j < min(first + RUN, N) / 8; j += 2) {
         const float* sums = acc[half] + 4 * j;
+        const float* next = acc[half] + 4 * min(j + 1, N / 8 - 1);
         const uint32_t tiles[4] = {pack_bf16(sums[0], sums[1]), pack_bf16(sums[2], sums[3]),
-                                   pack_bf16(sums[4], sums[5]), pack_bf16(sums[6], sums[7])};
+                                   pack_bf16(next[0], next[1]), pack_bf16(next[2], next[3])};
         store_tiles_transposed(place + (8 * j - first) * OUT_ROW, tiles);
       }
       sync_threads_of(GROUP_BARRIER + group, GROUP_THREADS);
@@ -219,14 +225,20 @@ __device__ __forceinline__ void multiply_tiles(TileShared& shared, const Args& a
     if (unit.kind == NONE) return;
     switch ((unit.rows + TILE_GRAIN - 1) / TILE_GRAIN) {
       case 0: pass_over_tile<KIND>(shared, ring); break;
-      case 1:
-      case 2: compute_tile<KIND, 32>(shared, args, unit, group, turn, ring); break;
-      case 3:
-      case 4: compute_tile<KIND, 64>(shared, args, unit, group, turn, ring); break;
-      case 5: compute_tile<KIND, 80>(shared, args, unit, group, turn, ring); break;
-      case 6: compute_tile<KIND, 96>(shared, args, unit, group, turn, ring); break;
-      case 7: compute_tile<KIND, 112>(shared, args, unit, group, turn, ring); break;
-      default: compute_tile<KIND, 128>(shared, args, unit, group, turn, ring); break;
+      case 9: compute_tile<KIND, 72>(shared, args, unit, group, turn, ring); break;
+      case 10: compute_tile<KIND, 80>(shared, args, unit, group, turn, ring); break;
+      case 11: compute_tile<KIND, 88>(shared, args, unit, group, turn, ring); break;
+      case 12: compute_tile<KIND, 96>(shared, args, unit, group, turn, ring); break;
+      case 13: compute_tile<KIND, 104>(shared, args, unit, group, turn, ring); break;
+      case 14: compute_tile<KIND, 112>(shared, args, unit, group, turn, ring); break;
+      case 15: compute_tile<KIND, 120>(shared, args, unit, group, turn, ring); break;
+      case 16: compute_tile<KIND, 128>(shared, args, unit, group, turn, ring); break;
+      default:
+        if (unit.rows <= 32) {
+          compute_tile<KIND, 32>(shared, args, unit, group, turn, ring);
+        } else {
+          compute_tile<KIND, 64>(shared, args, unit, group, turn, ring);
+        }
     }
   }
 }
