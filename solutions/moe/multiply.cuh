@@ -110,8 +110,8 @@ __device__ __forceinline__ void multiply_x(SharedMemory<S>& shared, const float*
   }
 }
 
-// Products of a block of C, [piece with a scale of its own][tile][..]: codes and what they round off,
-// side by side or one added to the other.
+// Products of a block of C, [piece with a scale of its own][tile][..]: codes and what they round
+// off, side by side or one added to the other.
 template <typename S>
 using Pieces = float[S::SUBS][S::TILES][S::PLANES * S::COLUMNS / 2];
 

@@ -76,8 +76,8 @@ __device__ __forceinline__ Unit find_tile(const Args& args, int index, int rank)
   return unit;
 }
 
-// Rows of the output without a local expert, which a warp fills with zeros while it has nothing else
-// to do: DRAM is idle while the tensor cores bind. A CTA takes 32 tokens at a time.
+// Rows of the output without a local expert, which a warp fills with zeros while it has nothing
+// else to do: DRAM is idle while the tensor cores bind. A CTA takes 32 tokens at a time.
 struct BlankRows {
   static constexpr int STEPS = HIDDEN / (32 * 8);  // of 16 bytes a lane in a row
   int first_token, step = 0;

@@ -10,7 +10,7 @@
 #include <cfloat>
 
 #include "fp8_products.cuh"
-#include "fp8_products_to_120.cuh"
+#include "fp8_products_to_128.cuh"
 #include "fp8_products_to_96.cuh"
 #include "matrix_store.cuh"
 #include "tile_feed.cuh"
