@@ -7,6 +7,7 @@
 namespace {
 
 constexpr int COMBINERS = 128, COMBINED = 8;  // threads, and columns of each
+constexpr int BATCH = 4;                      // few tokens have more local experts
 constexpr int COMBINE_PARTS = HIDDEN / (COMBINERS * COMBINED);
 
 static_assert(COMBINE_PARTS * COMBINERS * COMBINED == HIDDEN, "parts of a row are equal");
@@ -18,40 +19,52 @@ struct CombineArgs {
   bool is_blanked;                  // rows without a local expert are zeros already
 };
 
+// A token's slot, one a lane: packed row, -1 where it has none, and weight.
+struct WeighedRow {
+  int row;
+  float weight;
+};
+
+// sums += the columns of up to BATCH slots, which are requested together; `slots` loses them.
+__device__ __forceinline__ void add_slots(const CombineArgs& args, const WeighedRow& mine,
+                                          int column, uint32_t& slots, float (&sums)[COMBINED]) {
+  uint4 parts[BATCH];
+  float weights[BATCH];
+#pragma unroll
+  for (int i = 0; i < BATCH; ++i) {
+    const bool is_left = slots != 0;
+    const int slot = is_left ? __ffs(slots) - 1 : 0;
+    const int64_t row = __shfl_sync(FULL, mine.row, slot);
+    const float weight = __shfl_sync(FULL, mine.weight, slot);
+    weights[i] = is_left ? weight : 0.0f;
+    parts[i] = is_left ? *reinterpret_cast<const uint4*>(args.expert_out + row * HIDDEN + column)
+                       : uint4{};
+    slots &= slots - 1;
+  }
+#pragma unroll
+  for (int i = 0; i < BATCH; ++i) {
+    const uint32_t pairs[4] = {parts[i].x, parts[i].y, parts[i].z, parts[i].w};
+#pragma unroll
+    for (int k = 0; k < COMBINED; ++k) {
+      const uint32_t bits = k % 2 ? pairs[k / 2] & 0xffff0000 : pairs[k / 2] << 16;
+      sums[k] += weights[i] * __uint_as_float(bits);
+    }
+  }
+}
+
 // Grid: (T, 7). Slots come from launches that ended before this one could begin, so they are read
 // before the wait.
 __global__ void __launch_bounds__(COMBINERS)
     combine_kernel(const __grid_constant__ CombineArgs args) {
   const int64_t token = blockIdx.x;
   const int column = (blockIdx.y * COMBINERS + threadIdx.x) * COMBINED;
-  const int4* slot_rows = reinterpret_cast<const int4*>(args.routing.slot_row + token * TOP_K);
-  const float4* slot_weights =
-      reinterpret_cast<const float4*>(args.routing.slot_weight + token * TOP_K);
-  const int4 rows0 = slot_rows[0], rows1 = slot_rows[1];
-  const float4 weights0 = slot_weights[0], weights1 = slot_weights[1];
-  const int rows[TOP_K] = {rows0.x, rows0.y, rows0.z, rows0.w, rows1.x, rows1.y, rows1.z, rows1.w};
-  const float weights[TOP_K] = {weights0.x, weights0.y, weights0.z, weights0.w,
-                                weights1.x, weights1.y, weights1.z, weights1.w};
-  const int signs = rows0.x & rows0.y & rows0.z & rows0.w & rows1.x & rows1.y & rows1.z & rows1.w;
+  const int64_t slot = token * TOP_K + threadIdx.x % TOP_K;
+  const WeighedRow mine = {args.routing.slot_row[slot], args.routing.slot_weight[slot]};
+  uint32_t slots = __ballot_sync(FULL, mine.row >= 0) & ((1u << TOP_K) - 1);
   wait_for_launches_before();
-  if (args.is_blanked && signs < 0) return;  // -1 everywhere
-  uint4 parts[TOP_K];
-#pragma unroll
-  for (int slot = 0; slot < TOP_K; ++slot) {
-    const __nv_bfloat16* part = args.expert_out + int64_t{rows[slot]} * HIDDEN + column;
-    parts[slot] = rows[slot] < 0 ? uint4{} : *reinterpret_cast<const uint4*>(part);
-  }
+  if (args.is_blanked && slots == 0) return;
   float sums[COMBINED] = {};
-#pragma unroll
-  for (int slot = 0; slot < TOP_K; ++slot) {
-    if (rows[slot] < 0) continue;
-    const uint32_t pairs[4] = {parts[slot].x, parts[slot].y, parts[slot].z, parts[slot].w};
-#pragma unroll
-    for (int i = 0; i < COMBINED; ++i) {
-      const uint32_t bits = i % 2 ? pairs[i / 2] & 0xffff0000 : pairs[i / 2] << 16;
-      sums[i] += weights[slot] * __uint_as_float(bits);
-    }
-  }
+  while (slots != 0) add_slots(args, mine, column, slots, sums);
   __nv_bfloat162 rounded[COMBINED / 2];
 #pragma unroll
   for (int i = 0; i < COMBINED / 2; ++i) {
