@@ -139,12 +139,14 @@ struct Launch {
   bool is_chained;
 };
 
+// Said in front of the first launch of each call: it is kept by the device.
+template <typename A>
+void allow_shared(void (*kernel)(A), int bytes) {
+  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+
 template <typename A>
 void launch(void (*kernel)(A), const Launch& how, cudaStream_t stream, const A& args) {
-  if (how.bytes > 0) {
-    check_error(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, how.bytes));
-  }
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = how.grid;
@@ -227,33 +229,58 @@ int64_t count_scratch_bytes(int64_t num_tokens) {
   return place_scratch(nullptr, num_tokens, args);
 }
 
-void launch_routing(const RouteArgs& args, cudaStream_t stream) {
-  if (args.num_tokens <= MOST_ALONE) {
-    return launch(route_and_pack_kernel, {dim3(1), ROUTERS, 0, 1, false}, stream, args);
+// A call: everything is bound before the first launch, so that launches follow one another.
+struct Call {
+  Args args;
+  RouteArgs route;
+  const void *w1, *w2;
+  int num_sms;
+  cudaStream_t stream;
+};
+
+void launch_routing(const Call& call) {
+  const int num_tokens = call.args.num_tokens;
+  if (num_tokens <= MOST_ALONE) {
+    const Launch how = {dim3(1), ROUTERS, 0, 1, false};
+    return launch(route_and_pack_kernel, how, call.stream, call.route);
   }
-  const int blocks = (args.num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
-  launch(route_kernel, {dim3(blocks), ROUTERS, 0, 1, false}, stream, args);
+  const int blocks = (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
+  launch(route_kernel, {dim3(blocks), ROUTERS, 0, 1, false}, call.stream, call.route);
   const int packers = (blocks + PACKED_BLOCKS - 1) / PACKED_BLOCKS;
-  launch(pack_kernel, {dim3(packers), ROUTERS, 0, 1, true}, stream, args);
+  launch(pack_kernel, {dim3(packers), ROUTERS, 0, 1, true}, call.stream, call.route);
+}
+
+void launch_combine(const Call& call, bool is_blanked) {
+  const CombineArgs args = {call.args.routing, call.args.expert_out, call.args.output, is_blanked};
+  const dim3 grid(call.args.num_tokens, COMBINE_PARTS);
+  launch(combine_kernel, {grid, COMBINERS, 0, 1, true}, call.stream, args);
 }
 
 template <typename S>
-void launch_stream(Args& args, const void* w1, const void* w2, int num_sms, cudaStream_t stream) {
+void run_stream(Call& call) {
   constexpr int BYTES = sizeof(SharedMemory<S>);
   static_assert(BYTES <= SHARED_BYTES, "the rings fit an SM");
-  TVM_FFI_ICHECK(LOCAL + (args.capacity + S::ROWS - 1) / S::ROWS <= MOST_TILES)
-      << "moe: too many tokens for units of " << S::ROWS << " rows: " << args.num_tokens;
-  describe_weights<S>(args, w1, w2);
-  launch(stream_kernel<S>, {dim3(num_sms), THREADS, BYTES, 1, true}, stream, args);
+  TVM_FFI_ICHECK(LOCAL + (call.args.capacity + S::ROWS - 1) / S::ROWS <= MOST_TILES)
+      << "moe: too many tokens for units of " << S::ROWS << " rows: " << call.args.num_tokens;
+  describe_weights<S>(call.args, call.w1, call.w2);
+  allow_shared(stream_kernel<S>, BYTES);
+  launch_routing(call);
+  const Launch how = {dim3(call.num_sms), THREADS, BYTES, 1, true};
+  launch(stream_kernel<S>, how, call.stream, call.args);
+  launch_combine(call, false);
 }
 
-void launch_tiles(Args& args, const void* w1, const void* w2, int num_sms, cudaStream_t stream) {
+void run_tiles(Call& call) {
   constexpr int BYTES = sizeof(TileShared);
   static_assert(BYTES <= SHARED_BYTES, "the rings fit an SM");
-  describe_tiles(args, w1, w2);
-  const Launch how = {dim3(num_sms / PAIR * PAIR), THREADS, BYTES, PAIR, true};
-  launch(tile_kernel<FIRST>, how, stream, args);
-  launch(tile_kernel<SECOND>, how, stream, args);
+  describe_tiles(call.args, call.w1, call.w2);
+  allow_shared(tile_kernel<FIRST>, BYTES);
+  allow_shared(tile_kernel<SECOND>, BYTES);
+  launch_routing(call);
+  const Launch how = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, PAIR, true};
+  launch(tile_kernel<FIRST>, how, call.stream, call.args);
+  launch(tile_kernel<SECOND>, how, call.stream, call.args);
+  launch_combine(call, true);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
@@ -262,7 +289,8 @@ void launch_tiles(Args& args, const void* w1, const void* w2, int num_sms, cudaS
 void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, TensorView w1,
          TensorView w1_scale, TensorView w2, TensorView w2_scale, int64_t offset, double scaling,
          TensorView output, TensorView scratch, int64_t num_sms, int64_t tiles, int64_t rows) {
-  Args args = {};
+  Call call = {};
+  Args& args = call.args;
   args.num_tokens = logits.size(0), args.capacity = args.num_tokens * TOP_K;
   place_scratch(static_cast<uint8_t*>(scratch.data_ptr()), args.num_tokens, args);
   args.x = static_cast<const uint8_t*>(x.data_ptr());
@@ -270,26 +298,25 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
   args.x_scale = static_cast<const float*>(x_scale.data_ptr());
   args.w1_scale = static_cast<const float*>(w1_scale.data_ptr());
   args.w2_scale = static_cast<const float*>(w2_scale.data_ptr());
-  const RouteArgs route_args = {static_cast<const float*>(logits.data_ptr()),
-                                static_cast<const __nv_bfloat16*>(bias.data_ptr()), args.routing,
-                                static_cast<float>(scaling), static_cast<int>(offset),
-                                args.num_tokens};
-  const CombineArgs combine_args = {args.routing, args.expert_out, args.output, tiles == 0};
+  call.route = {static_cast<const float*>(logits.data_ptr()),
+                static_cast<const __nv_bfloat16*>(bias.data_ptr()),
+                args.routing,
+                static_cast<float>(scaling),
+                static_cast<int>(offset),
+                args.num_tokens};
+  call.w1 = w1.data_ptr(), call.w2 = w2.data_ptr();
+  call.num_sms = num_sms;
   const DLDevice device = logits.device();
-  auto stream =
+  call.stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
-  const void *first = w1.data_ptr(), *second = w2.data_ptr();
-  launch_routing(route_args, stream);
   switch (100 * tiles + rows) {
-    case 116: launch_stream<Shape<1, 16, 11, 4>>(args, first, second, num_sms, stream); break;
-    case 132: launch_stream<Shape<1, 32, 9, 4>>(args, first, second, num_sms, stream); break;
-    case 264: launch_stream<Shape<2, 64, 8, 5>>(args, first, second, num_sms, stream); break;
-    case 464: launch_stream<Shape<4, 64, 4, 5>>(args, first, second, num_sms, stream); break;
-    case 0: launch_tiles(args, first, second, num_sms, stream); break;
+    case 116: return run_stream<Shape<1, 16, 11, 4>>(call);
+    case 132: return run_stream<Shape<1, 32, 9, 4>>(call);
+    case 264: return run_stream<Shape<2, 64, 8, 5>>(call);
+    case 464: return run_stream<Shape<4, 64, 4, 5>>(call);
+    case 0: return run_tiles(call);
     default: TVM_FFI_ICHECK(false) << "moe: no units of " << tiles << " tiles and " << rows;
   }
-  const dim3 grid(args.num_tokens, COMBINE_PARTS);
-  launch(combine_kernel, {grid, COMBINERS, 0, 1, true}, stream, combine_args);
 }
 
 }  // namespace
