@@ -18,7 +18,8 @@ Numerics: fp32 accumulation across k blocks of 128; between the GEMMs e4m3 with 
 order of its slots, rounded once to bf16. No atomics: the same call gives the same bits.
 See docs/kernels/moe.md.
 
-The portable route is below. The native route, moe.cu, is taken where it can be built.
+The portable route is below. The native route, moe.cu, is taken for few tokens where it can be
+built.
 """
 
 import math
@@ -134,14 +135,14 @@ LAUNCHES = (
 )
 
 
-# (largest seq_len, unit of the native route: 64-row tiles of weights, packed rows). Small units
-# spread few hit experts over all SMs and end a call evenly; large ones read packed rows from L2
-# less often. TILED: the tensor cores bind, and two CTAs share 256 weight rows. Not measured.
-#   T <= 64    an expert of an official call has at most 10 rows
-#   T <= 256   a dozen rows for most experts
-#   T <= 1536  28 rows an expert at T = 901: rows and C would double the traffic from L2
-TILED = (0, 0)
-NATIVE_UNITS = ((64, (1, 16)), (256, (1, 32)), (1536, (4, 64)), (math.inf, TILED))
+# (largest seq_len, unit of the native route: 64-row tiles of weights, packed rows). Beyond, the
+# tensor cores bind: the portable route's work.
+#   T <= 128   4 rows an expert are expected. Small units spread few hit experts over all SMs: of
+#              units with 64 or 256 weight rows and 16, 32 or 64 packed rows they are the fastest
+#              from 1 to 80 tokens, by 6 us at 80.
+#   T <= 1536  28 rows an expert at T = 901: small units would take the weights through the SMs
+#              twice, 703 us against 393.
+NATIVE_UNITS = ((128, (1, 16)), (1536, (4, 64)))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
 
@@ -162,8 +163,9 @@ def choose(
     shared_bytes: shared memory a program may use; stages and programs are cut down to fit it.
     interpreted: the interpreter pays for operations and for padding; few of either.
     """
-    if can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted:
-        unit = next(unit for limit, unit in NATIVE_UNITS if seq_len <= limit)
+    unit = next((unit for limit, unit in NATIVE_UNITS if seq_len <= limit), None)
+    has_native = can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted
+    if has_native and unit is not None:
         return "native", {"unit": unit}
     launch = next(launch for limit, launch in LAUNCHES if seq_len <= limit)
     if interpreted:

@@ -15,7 +15,7 @@
 // Weights are the tall operand of wgmma, packed rows the narrow one.
 //
 // Bytes: 44 MB of weights an expert that is hit; flops: 88 MFLOP a packed row. DRAM binds up to
-// about a thousand tokens.
+// about a thousand tokens, and choose() in kernel.py takes this route to 1536.
 //
 // Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
 // first product to the second, which waits, tile by tile, for C alone. Units are small, and an SM
@@ -34,9 +34,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
-#include "multicast.cuh"
 #include "programmatic_launch.cuh"
-#include "register_share.cuh"
 #include "tensor_map.cuh"
 
 #include "combine.cuh"
@@ -44,7 +42,6 @@
 #include "multiply.cuh"
 #include "plan.cuh"
 #include "route.cuh"
-#include "tile_multiply.cuh"
 
 namespace {
 
@@ -72,17 +69,6 @@ __device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
   fence_barrier_init();
 }
 
-__device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
-#pragma unroll 1
-  for (int i = 0; i < TILE_STAGES; ++i) {
-    init_barrier(&shared.weights_full[i], 1);
-    init_barrier(&shared.weights_free[i], PAIR * MULTIPLYING / 32);
-    init_barrier(&shared.rows_full[i], ROW_FEEDERS);
-    init_barrier(&shared.rows_free[i], MULTIPLYING / 32);
-  }
-  fence_barrier_init();
-}
-
 // Grid: (SMs,); any number is right, and CTAs need not run together.
 template <typename S>
 __global__ void __launch_bounds__(THREADS, 1) stream_kernel(const __grid_constant__ Args args) {
@@ -102,32 +88,6 @@ __global__ void __launch_bounds__(THREADS, 1) stream_kernel(const __grid_constan
   }
 }
 
-// Grid: (SMs,) rounded down to pairs; any even number is right.
-template <Kind KIND>
-__global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant__ Args args) {
-  extern __shared__ __align__(1024) uint8_t memory[];
-  TileShared& shared = *reinterpret_cast<TileShared*>(memory);
-  const int rank = cluster_rank();
-  if (threadIdx.x == 0) init_tile_barriers(shared);
-  if (threadIdx.x == MULTIPLYING) prefetch_map(KIND == FIRST ? &args.w1 : &args.w2);
-  meet_cluster();  // before one CTA arrives at the other's barriers
-  wait_for_launches_before();
-  allow_next_launch();
-  if (threadIdx.x < MULTIPLYING) {
-    claim_registers<224>();
-    multiply_tiles<KIND>(shared, args, rank);
-  } else {
-    keep_registers<56>();
-    if (threadIdx.x < MULTIPLYING + 32) {
-      feed_tile_weights<KIND>(shared, args, rank);
-    } else {
-      feed_tiles<KIND>(shared, args, rank);
-    }
-  }
-  __syncwarp();
-  meet_cluster();  // nobody ends while the other may still arrive here
-}
-
 void check_error(cudaError_t error) {
   TVM_FFI_ICHECK(error == cudaSuccess) << "moe: " << cudaGetErrorString(error);
 }
@@ -135,7 +95,7 @@ void check_error(cudaError_t error) {
 // is_chained: set up while the launch before it runs.
 struct Launch {
   dim3 grid;
-  int threads, bytes, cluster;
+  int threads, bytes;
   bool is_chained;
 };
 
@@ -147,22 +107,17 @@ void allow_shared(void (*kernel)(A), int bytes) {
 
 template <typename A>
 void launch(void (*kernel)(A), const Launch& how, cudaStream_t stream, const A& args) {
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = how.grid;
   config.blockDim = dim3(how.threads);
   config.dynamicSmemBytes = how.bytes;
   config.stream = stream;
-  config.attrs = attributes;
   if (how.is_chained) {
-    auto& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (how.cluster > 1) {
-    auto& attribute = attributes[config.numAttrs++];
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(how.cluster), 1, 1};
+    config.attrs = &attribute;
+    config.numAttrs = 1;
   }
   check_error(cudaLaunchKernelEx(&config, kernel, args));
 }
@@ -181,17 +136,6 @@ void describe_weights(Args& args, const void* w1, const void* w2) {
       {BLOCK, 8, 2, 4 * S::TILES, 1}));
   check_map(
       make_byte_map<2>(args.w2, w2, {WIDTH, LOCAL * HIDDEN}, {WIDTH}, {BLOCK, 64 * S::TILES}));
-}
-
-// Boxes of 128 rows. Of sixteen rows of W1 the even ones come first: write_tile() says why. W2 as
-// it lies.
-void describe_tiles(Args& args, const void* w1, const void* w2) {
-  check_map(make_byte_map<5>(
-      args.w1, w1, {HIDDEN, 8, 2, 2 * WIDTH / 16, LOCAL},
-      {2 * HIDDEN, HIDDEN, 16 * HIDDEN, uint64_t{2} * WIDTH * HIDDEN}, {BLOCK, 8, 2, 8, 1}));
-  check_map(make_byte_map<5>(args.w2, w2, {WIDTH, 8, 2, HIDDEN / 16, LOCAL},
-                             {WIDTH, 8 * WIDTH, 16 * WIDTH, uint64_t{HIDDEN} * WIDTH},
-                             {BLOCK, 8, 2, 8, 1}));
 }
 
 // Parts of the scratch of a call, each at a multiple of 256 bytes.
@@ -234,6 +178,7 @@ struct Call {
   Args args;
   RouteArgs route;
   const void *w1, *w2;
+  __nv_bfloat16* output;
   int num_sms;
   cudaStream_t stream;
 };
@@ -241,19 +186,19 @@ struct Call {
 void launch_routing(const Call& call) {
   const int num_tokens = call.args.num_tokens;
   if (num_tokens <= MOST_ALONE) {
-    const Launch how = {dim3(1), ROUTERS, 0, 1, false};
+    const Launch how = {dim3(1), ROUTERS, 0, false};
     return launch(route_and_pack_kernel, how, call.stream, call.route);
   }
   const int blocks = (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
-  launch(route_kernel, {dim3(blocks), ROUTERS, 0, 1, false}, call.stream, call.route);
+  launch(route_kernel, {dim3(blocks), ROUTERS, 0, false}, call.stream, call.route);
   const int packers = (blocks + PACKED_BLOCKS - 1) / PACKED_BLOCKS;
-  launch(pack_kernel, {dim3(packers), ROUTERS, 0, 1, true}, call.stream, call.route);
+  launch(pack_kernel, {dim3(packers), ROUTERS, 0, true}, call.stream, call.route);
 }
 
-void launch_combine(const Call& call, bool is_blanked) {
-  const CombineArgs args = {call.args.routing, call.args.expert_out, call.args.output, is_blanked};
+void launch_combine(const Call& call) {
+  const CombineArgs args = {call.args.routing, call.args.expert_out, call.output};
   const dim3 grid(call.args.num_tokens, COMBINE_PARTS);
-  launch(combine_kernel, {grid, COMBINERS, 0, 1, true}, call.stream, args);
+  launch(combine_kernel, {grid, COMBINERS, 0, true}, call.stream, args);
 }
 
 template <typename S>
@@ -265,27 +210,14 @@ void run_stream(Call& call) {
   describe_weights<S>(call.args, call.w1, call.w2);
   allow_shared(stream_kernel<S>, BYTES);
   launch_routing(call);
-  const Launch how = {dim3(call.num_sms), THREADS, BYTES, 1, true};
+  const Launch how = {dim3(call.num_sms), THREADS, BYTES, true};
   launch(stream_kernel<S>, how, call.stream, call.args);
-  launch_combine(call, false);
-}
-
-void run_tiles(Call& call) {
-  constexpr int BYTES = sizeof(TileShared);
-  static_assert(BYTES <= SHARED_BYTES, "the rings fit an SM");
-  describe_tiles(call.args, call.w1, call.w2);
-  allow_shared(tile_kernel<FIRST>, BYTES);
-  allow_shared(tile_kernel<SECOND>, BYTES);
-  launch_routing(call);
-  const Launch how = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, PAIR, true};
-  launch(tile_kernel<FIRST>, how, call.stream, call.args);
-  launch(tile_kernel<SECOND>, how, call.stream, call.args);
-  launch_combine(call, true);
+  launch_combine(call);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
 // offset: of the first local expert, between -512 and 512. scratch: count_scratch_bytes(T) bytes.
-// tiles, rows: the shape of a unit of the weight stream, one of those below; 0: products of tiles.
+// tiles, rows: the shape of a unit, one of those below.
 void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, TensorView w1,
          TensorView w1_scale, TensorView w2, TensorView w2_scale, int64_t offset, double scaling,
          TensorView output, TensorView scratch, int64_t num_sms, int64_t tiles, int64_t rows) {
@@ -294,7 +226,6 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
   args.num_tokens = logits.size(0), args.capacity = args.num_tokens * TOP_K;
   place_scratch(static_cast<uint8_t*>(scratch.data_ptr()), args.num_tokens, args);
   args.x = static_cast<const uint8_t*>(x.data_ptr());
-  args.output = static_cast<__nv_bfloat16*>(output.data_ptr());
   args.x_scale = static_cast<const float*>(x_scale.data_ptr());
   args.w1_scale = static_cast<const float*>(w1_scale.data_ptr());
   args.w2_scale = static_cast<const float*>(w2_scale.data_ptr());
@@ -305,16 +236,14 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
                 static_cast<int>(offset),
                 args.num_tokens};
   call.w1 = w1.data_ptr(), call.w2 = w2.data_ptr();
+  call.output = static_cast<__nv_bfloat16*>(output.data_ptr());
   call.num_sms = num_sms;
   const DLDevice device = logits.device();
   call.stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   switch (100 * tiles + rows) {
     case 116: return run_stream<Shape<1, 16, 11, 4>>(call);
-    case 132: return run_stream<Shape<1, 32, 9, 4>>(call);
-    case 264: return run_stream<Shape<2, 64, 8, 5>>(call);
     case 464: return run_stream<Shape<4, 64, 4, 5>>(call);
-    case 0: return run_tiles(call);
     default: TVM_FFI_ICHECK(false) << "moe: no units of " << tiles << " tiles and " << rows;
   }
 }

@@ -21,8 +21,8 @@ def run_native(
     """Launch moe.cu on the current stream. Arguments as in kernel.py's run(), checked there.
 
     All tensors begin on 16-byte boundaries. weights: gemm1 and gemm2 weights, each with its
-    scales; scalars: expert offset, scaling factor. unit: one of NATIVE_UNITS. Raises RuntimeError
-    for a failed build or launch.
+    scales; scalars: expert offset, scaling factor. unit: weight tiles and packed rows of a unit, as
+    in NATIVE_UNITS. Raises RuntimeError for a failed build or launch.
     """
     device = output.device
     w1, w1_scale, w2, w2_scale = weights

@@ -43,7 +43,6 @@ struct Args {
   uint8_t* c;                   // [2, capacity, 2048] e4m3: codes, then what they round off
   float* c_scale;               // [capacity, 64]
   __nv_bfloat16* expert_out;    // [capacity, 7168] packed rows, not weighted
-  __nv_bfloat16* output;        // [T, 7168]
   int num_tokens, capacity;
 };
 
