@@ -17,6 +17,9 @@ Numerics: fp32 accumulation across k blocks of 128; between the GEMMs e4m3 with 
 128 columns, plus a residual plane for few tokens; every token's sum over experts in fp32 in the
 order of its slots, rounded once to bf16. No atomics: the same call gives the same bits.
 See docs/kernels/moe.md.
+
+The portable route is below. The native route, moe.cu, is taken for few tokens where it can be
+built.
 """
 
 import math
@@ -34,6 +37,12 @@ from .routing import pack_kernel, route_and_pack_kernel, route_kernel
 from .streaming import activate_kernel, stream_kernel
 from .target import is_interpreted
 from .tiled import down_kernel, gate_up_kernel
+from .toolkit import can_build
+
+try:
+    from .native import run_native
+except ModuleNotFoundError:  # packed with --route portable
+    run_native = None
 
 NUM_EXPERTS = 256
 NUM_LOCAL_EXPERTS = 32
@@ -126,19 +135,45 @@ LAUNCHES = (
 )
 
 
-def choose(seq_len, *, shared_bytes=227 * 1024, interpreted=False):
-    """The launch for a sequence length: the first row of LAUNCHES that reaches it.
+# (largest seq_len, unit of the native route: 64-row tiles of weights, packed rows). Beyond, the
+# tensor cores bind: the portable route's work.
+#   T <= 128   4 rows an expert are expected. Small units spread few hit experts over all SMs: of
+#              units with 64 or 256 weight rows and 16, 32 or 64 packed rows they are the fastest
+#              from 1 to 80 tokens, by 6 us at 80.
+#   T <= 1536  28 rows an expert at T = 901: small units would take the weights through the SMs
+#              twice, 703 us against 393.
+NATIVE_UNITS = ((128, (1, 16)), (1536, (4, 64)))
+NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
+
+def choose(
+    seq_len,
+    *,
+    capability=None,
+    can_build=False,
+    is_aligned=True,
+    shared_bytes=227 * 1024,
+    interpreted=False,
+):
+    """Route, "native" or "portable", and how it cuts the work: the first row that reaches seq_len.
+
+    capability: compute capability of the tensors' device, None without one.
+    can_build: whether the native route is there and this machine can compile it.
+    is_aligned: whether all tensors begin on 16-byte boundaries.
     shared_bytes: shared memory a program may use; stages and programs are cut down to fit it.
     interpreted: the interpreter pays for operations and for padding; few of either.
     """
+    unit = next((unit for limit, unit in NATIVE_UNITS if seq_len <= limit), None)
+    has_native = can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted
+    if has_native and unit is not None:
+        return "native", {"unit": unit}
     launch = next(launch for limit, launch in LAUNCHES if seq_len <= limit)
     if interpreted:
         block_n = {"streaming": 1024, "tiled": launch.block_n}[launch.route]
-        return replace(launch, block_rows=16, block_n=block_n)
+        return "portable", {"launch": replace(launch, block_rows=16, block_n=block_n)}
     stages = max(2, min(launch.stages, shared_bytes // launch.stage_bytes))
     programs = max(1, min(launch.programs_per_sm, shared_bytes // (stages * launch.stage_bytes)))
-    return replace(launch, stages=stages, programs_per_sm=programs)
+    return "portable", {"launch": replace(launch, stages=stages, programs_per_sm=programs)}
 
 
 @dataclass(frozen=True)
@@ -148,6 +183,7 @@ class Machine:
     num_sms: int
     shared_bytes: int
     has_pdl: bool
+    capability: tuple[int, int] | None = None
     is_interpreter: bool = False
     route_block: int | None = None  # instead of ROUTE_BLOCKS
     combine_tokens: int = 1
@@ -181,6 +217,7 @@ def find_machine(tensor):
         num_sms=gpu.multi_processor_count,
         shared_bytes=gpu.shared_memory_per_block_optin,
         has_pdl=gpu.major >= 9,
+        capability=(gpu.major, gpu.minor),
     )
 
 
@@ -335,7 +372,7 @@ def prepare_combine(expert_out, routing, output, machine):
     )
 
 
-def compute(logits, bias, x, x_scale, weights, scalars, output, launch, machine):
+def _run_portable(logits, bias, x, x_scale, weights, scalars, output, *, launch, machine):
     """The definition for one non-empty, checked call. scalars: expert offset, scaling factor.
 
     Everything is allocated, bound and compiled before the first launch, so that the launches
@@ -422,9 +459,20 @@ def run(
     if seq_len == 0:
         return
     machine = find_machine(output)
-    launch = choose(seq_len, shared_bytes=machine.shared_bytes, interpreted=machine.is_interpreter)
-    with torch.cuda.device_of(output):
-        compute(
-            *(routing_logits, routing_bias, hidden_states, hidden_states_scale),
-            *(weights, (local_expert_offset, routed_scaling_factor), output, launch, machine),
-        )
+    tensors = (*inputs.values(), output)
+    route, options = choose(
+        seq_len,
+        capability=machine.capability,
+        can_build=run_native is not None and can_build(machine.capability),
+        is_aligned=all(tensor.data_ptr() % 16 == 0 for tensor in tensors),
+        shared_bytes=machine.shared_bytes,
+        interpreted=machine.is_interpreter,
+    )
+    scalars = (local_expert_offset, routed_scaling_factor)
+    arguments = (routing_logits, routing_bias, hidden_states, hidden_states_scale)
+    arguments = (*arguments, weights, scalars, output)
+    if route == "native":
+        run_native(*arguments, **options)
+    else:
+        with torch.cuda.device_of(output):
+            _run_portable(*arguments, **options, machine=machine)

@@ -336,7 +336,7 @@ def test_streaming_route_matches_oracle(weights):
     logits = route_to([ON_EXPERT_5, ELSEWHERE, [6, *ON_EXPERT_5[:1], *range(224, 230)]])
     inputs = random_inputs(logits, weights, 96, seed=15, device=device())
     inputs["hidden_states_scale"][:, 2] *= 1e-3
-    assert module("kernel").choose(3).route == "streaming"
+    assert module("kernel").choose(3)[1]["launch"].route == "streaming"
     (output,) = call("moe", list(inputs.values()), (empty_output(3),))
     assert_matches(output, *oracle(**inputs), 2.0**-7)  # most of it is the bf16 output
 
@@ -348,7 +348,7 @@ def test_tiled_route_matches_oracle(weights):
     choices = [ELSEWHERE] * seq_len
     choices[7] = choices[1599] = ON_EXPERT_5
     inputs = random_inputs(route_to(choices), weights, 96, seed=16, device=device())
-    assert module("kernel").choose(seq_len).route == "tiled"
+    assert module("kernel").choose(seq_len)[1]["launch"].route == "tiled"
     (output,) = call("moe", list(inputs.values()), (empty_output(seq_len),))
     assert_matches(output, *oracle(**inputs), 3 * CODE_ERROR)
 
@@ -422,12 +422,31 @@ def test_choice_covers_every_length_and_fits_in_shared_memory():
     assert limits == sorted(set(limits)) and limits[-1] == math.inf
     for shared_bytes in (99 * 1024, 227 * 1024):
         for seq_len in (1, *limits[:-1], *(limit + 1 for limit in limits[:-1]), 10**6):
-            launch = kernel.choose(seq_len, shared_bytes=shared_bytes)
+            route, options = kernel.choose(seq_len, shared_bytes=shared_bytes)
+            launch = options["launch"]
+            assert route == "portable"
             resident = launch.stages * launch.stage_bytes * launch.programs_per_sm
             assert launch.stages >= 2
             assert launch.programs_per_sm >= 1
             assert resident <= shared_bytes
-    assert all(kernel.choose(limit) == kernel.choose(limit) for limit in limits[:-1])
+
+
+def test_native_route_is_chosen_where_it_can_be_built():
+    kernel = module("kernel")
+    known = {"capability": (9, 0), "can_build": True}
+    limits = [limit for limit, _ in kernel.NATIVE_UNITS]
+    assert limits == sorted(set(limits))
+    for limit, unit in kernel.NATIVE_UNITS:
+        assert kernel.choose(limit, **known) == ("native", {"unit": unit})
+    assert kernel.choose(limits[-1] + 1, **known)[0] == "portable"
+    for without in (
+        {"capability": (10, 0)},
+        {"capability": None},
+        {"can_build": False},
+        {"is_aligned": False},
+        {"interpreted": True},
+    ):
+        assert kernel.choose(1, **known | without)[0] == "portable"
 
 
 def compiled_launches(seq_len, capability):

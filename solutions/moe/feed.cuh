@@ -1,0 +1,196 @@
+// The warps that keep the rings full: one requests weights, three request packed rows.
+//
+// Weights do not wait for C: those of the second product are requested while the first one's last
+// units are still computed, as far as the ring reaches. Rows of C wait until all parts of their
+// tile are written.
+#pragma once
+
+#include "async_copy.cuh"
+#include "device_flags.cuh"
+#include "plan.cuh"
+#include "small_copy.cuh"
+#include "tensor_map.cuh"
+#include "warpgroup.cuh"
+
+namespace {
+
+// The next unit, for a warp that reads of it.
+template <typename S>
+__device__ __forceinline__ Unit take_unit(SharedMemory<S>& shared, Ring<UNIT_STAGES>& units) {
+  wait_phase(&shared.unit_full[units.stage], units.parity);
+  const Unit unit = shared.units[units.stage];
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(&shared.unit_free[units.stage]);
+  units.advance();
+  return unit;
+}
+
+template <typename S>
+__device__ __forceinline__ void request_weights(SharedMemory<S>& shared, const Args& args,
+                                                const Unit& unit, int first_block, int stage) {
+  uint64_t* full = &shared.weights_full[stage];
+  arrive_expecting(full, sizeof(shared.weights[stage]));
+#pragma unroll
+  for (int i = 0; i < S::BLOCKS; ++i) {
+    const int k = (first_block + i) * BLOCK;
+    if (unit.kind == FIRST) {
+      copy_box(shared.weights[stage][i], &args.w1, full, k, 0, 0, unit.part * 4 * S::TILES,
+               unit.expert);
+    } else {
+      copy_box(shared.weights[stage][i], &args.w2, full, k,
+               unit.expert * HIDDEN + unit.part * 64 * S::TILES);
+    }
+  }
+}
+
+// One warp: takes units, tells the others of them, requests their weights.
+template <typename S>
+__device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args& args) {
+  constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
+  const int lane = threadIdx.x % 32;
+  const int rows = args.routing.counts[lane], rows_through = scan_lanes(rows);
+  Ring<UNIT_STAGES> units;
+  Ring<S::WEIGHT_STAGES> ring;
+  int ticket = lane == 0 ? atomicAdd(args.routing.ticket, 1) : 0;
+  while (true) {
+    const Unit unit = find_unit<S>(__shfl_sync(FULL, ticket, 0), rows, rows_through);
+    wait_phase(&shared.unit_free[units.stage], units.parity ^ 1);
+    if (lane == 0) {
+      shared.units[units.stage] = unit;
+      arrive(&shared.unit_full[units.stage]);
+    }
+    units.advance();
+    if (unit.kind == NONE) return;
+    const int blocks = unit.kind == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;
+#pragma unroll 1
+    for (int block = 0; block < blocks; block += S::BLOCKS) {
+      wait_phase(&shared.weights_free[ring.stage], ring.parity ^ 1);
+      if (lane == 0) {
+        request_weights(shared, args, unit, block, ring.stage);
+        if (block == blocks - AHEAD) ticket = atomicAdd(args.routing.ticket, 1);
+      }
+      ring.advance();
+    }
+  }
+}
+
+// Rows of 128 bytes that a thread copies 16 bytes of: its first, and every twelfth from there on.
+constexpr int FEEDER_ROWS = ROW_FEEDERS / 8;
+
+// The rows of x that a unit of the first product multiplies, and the scales of both operands.
+template <typename S>
+__device__ __forceinline__ void feed_x(SharedMemory<S>& shared, const Args& args,
+                                       const Unit& unit, float* weight_scales,
+                                       Ring<S::ROW_STAGES>& ring) {
+  constexpr int COPIES = (S::ROWS + FEEDER_ROWS - 1) / FEEDER_ROWS;
+  constexpr int CHUNKS = HIDDEN_BLOCKS / 4;  // of a row of weight scales
+  const int thread = threadIdx.x - MULTIPLYING - 32, chunk = thread % 8, row = thread / 8;
+  const int* tokens = args.routing.row_token + unit.first_row;
+  const uint8_t* from[COPIES];
+#pragma unroll
+  for (int i = 0; i < COPIES; ++i) {
+    const int token = row + FEEDER_ROWS * i < unit.rows ? tokens[row + FEEDER_ROWS * i] : 0;
+    from[i] = args.x + int64_t{token} * HIDDEN + 16 * chunk;
+  }
+  const float* scale = args.x_scale + (thread < unit.rows ? tokens[thread] : 0);
+  if (thread < 2 * CHUNKS) {
+    const int scale_row = unit.part * S::FEATURES / BLOCK + thread / CHUNKS * WIDTH_BLOCKS;
+    const float* scales =
+        args.w1_scale + (unit.expert * 2 * WIDTH_BLOCKS + scale_row) * HIDDEN_BLOCKS;
+    copy_chunk(weight_scales + 4 * thread, scales + thread % CHUNKS * 4);
+  }
+#pragma unroll 1
+  for (int first_block = 0; first_block < HIDDEN_BLOCKS; first_block += S::BLOCKS) {
+    wait_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
+#pragma unroll
+    for (int step = 0; step < S::BLOCKS; ++step) {
+      const int block = first_block + step;
+      uint8_t* rows = shared.rows[ring.stage][step];
+#pragma unroll
+      for (int i = 0; i < COPIES; ++i) {
+        const int at = row + FEEDER_ROWS * i;
+        if (at < unit.rows) copy_chunk(rows + swizzled(at, chunk), from[i] + block * BLOCK);
+      }
+      if (thread < unit.rows) {
+        copy_word(shared.row_scales[ring.stage][step] + thread,
+                  scale + int64_t{block} * args.num_tokens);
+      }
+    }
+    arrive_with_copies(&shared.rows_full[ring.stage]);
+    ring.advance();
+  }
+}
+
+// Waits until all columns of a row tile of C are written.
+template <typename S>
+__device__ __forceinline__ void wait_for_c(const Args& args, const Unit& unit) {
+  const int parts = S::FIRST_UNITS * (unit.rows > S::COLUMNS ? 2 : 1);
+  if (threadIdx.x % 32 == 0) {
+    while (load_acquire(args.routing.done + unit.tile) < parts) __nanosleep(20);
+  }
+  __syncwarp();
+}
+
+// The rows of C that a unit of the second product multiplies, both planes of them.
+template <typename S>
+__device__ __forceinline__ void feed_c(SharedMemory<S>& shared, const Args& args,
+                                       const Unit& unit, float* weight_scales,
+                                       Ring<S::ROW_STAGES>& ring) {
+  constexpr int COPIES = (S::ROWS + FEEDER_ROWS - 1) / FEEDER_ROWS;
+  constexpr int SCALE_ROWS = (64 * S::TILES + BLOCK - 1) / BLOCK;
+  const int thread = threadIdx.x - MULTIPLYING - 32, chunk = thread % 8, row = thread / 8;
+  if (thread < SCALE_ROWS * WIDTH_BLOCKS / 4) {
+    const int scale_row = unit.expert * HIDDEN_BLOCKS + unit.part * 64 * S::TILES / BLOCK;
+    copy_chunk(weight_scales + 4 * thread, args.w2_scale + scale_row * WIDTH_BLOCKS + 4 * thread);
+  }
+  const uint8_t* c = args.c + int64_t{unit.first_row + row} * WIDTH + 16 * chunk;
+  const float* scale = args.c_scale + int64_t{unit.first_row + thread} * PIECES;
+  const int64_t plane = int64_t{args.capacity} * WIDTH;
+  wait_for_c<S>(args, unit);
+#pragma unroll 1
+  for (int first_block = 0; first_block < WIDTH_BLOCKS; first_block += S::BLOCKS) {
+    wait_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
+#pragma unroll
+    for (int step = 0; step < S::BLOCKS; ++step) {
+      const int block = first_block + step;
+      uint8_t* rows = shared.rows[ring.stage][step];
+#pragma unroll
+      for (int i = 0; i < COPIES; ++i) {
+        const int at = row + FEEDER_ROWS * i;
+        const uint8_t* from = c + i * FEEDER_ROWS * WIDTH + block * BLOCK;
+        const int to = at / S::COLUMNS * S::COLUMNS + at;  // past the planes of warpgroups before
+        if (at < unit.rows) {
+          copy_chunk(rows + swizzled(to, chunk), from);
+          copy_chunk(rows + swizzled(to + S::COLUMNS, chunk), from + plane);
+        }
+      }
+      if (thread < unit.rows) {
+        copy_chunk(shared.row_scales[ring.stage][step] + 4 * thread, scale + 4 * block);
+      }
+    }
+    arrive_with_copies(&shared.rows_full[ring.stage]);
+    ring.advance();
+  }
+}
+
+// Three warps: request the rows of unit after unit.
+template <typename S>
+__device__ __forceinline__ void feed_rows(SharedMemory<S>& shared, const Args& args) {
+  Ring<UNIT_STAGES> units;
+  Ring<S::ROW_STAGES> ring;
+  for (int turn = 0;; turn ^= 1) {
+    const Unit unit = take_unit(shared, units);
+    // The unit before the last one, whose scales these replace, is read once a stage of the last
+    // one is free: a unit has more stages than the ring.
+    static_assert(S::ROW_STAGES < S::SECOND_STAGES, "see above");
+    if (unit.kind == NONE) return;
+    float* weight_scales = shared.weight_scales[turn];
+    if (unit.kind == FIRST) {
+      feed_x(shared, args, unit, weight_scales, ring);
+    } else {
+      feed_c(shared, args, unit, weight_scales, ring);
+    }
+  }
+}
+
+}  // namespace

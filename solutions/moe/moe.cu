@@ -1,0 +1,254 @@
+// FP8 mixture of experts with DeepSeek routing, for calls that the weights' bytes bind.
+//
+// Definition moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048. For token t and the
+// local experts e among the 8 that it selects, with dequantised X, W1 and W2:
+//
+//     C[t,e]    = silu(X[t] W1[e,2048:]^T) * (X[t] W1[e,:2048]^T)              [2048]
+//     output[t] = sum_e weight[t,e] C[t,e] W2[e]^T                              [7168]
+//
+// Launches: routing and packing (one CTA up to 128 tokens, two launches beyond), both products in
+// one persistent kernel, combine. From the second on they are set up while the one before runs.
+//
+// The persistent kernel, one CTA an SM: units are 64 TILES weight rows of an expert times up to
+// ROWS packed rows, taken in order from a counter, the first product's before the second's. A warp
+// requests weights into a deep ring, three warps request packed rows, two warpgroups multiply.
+// Weights are the tall operand of wgmma, packed rows the narrow one.
+//
+// Bytes: 44 MB of weights an expert that is hit; flops: 88 MFLOP a packed row. DRAM binds up to
+// about a thousand tokens, and choose() in kernel.py takes this route to 1536.
+//
+// Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
+// first product to the second, which waits, tile by tile, for C alone. Units are small, and an SM
+// that is done takes the next: no barrier of the grid, no round of units that is half empty, and no
+// two CTAs that must run together.
+//
+// Numerics: products of one 128-block of k (of C: of the 32 to 128 columns that share a scale) on
+// the FP8 tensor cores, scaled and added in fp32. C is two e4m3 planes, codes and what they round
+// off. Experts' outputs are bf16, weighted and summed in fp32 in the order of the slots. No
+// floating-point atomics: the same call gives the same bits. See docs/kernels/moe.md.
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/function.h>
+
+#include <cstdint>
+
+#include "async_copy.cuh"
+#include "programmatic_launch.cuh"
+#include "tensor_map.cuh"
+
+#include "combine.cuh"
+#include "feed.cuh"
+#include "multiply.cuh"
+#include "plan.cuh"
+#include "route.cuh"
+
+namespace {
+
+using tvm::ffi::TensorView;
+
+constexpr int SHARED_BYTES = 227 * 1024;  // what sm_90 gives a CTA
+
+template <typename S>
+__device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
+#pragma unroll 1
+  for (int i = 0; i < S::WEIGHT_STAGES; ++i) {
+    init_barrier(&shared.weights_full[i], 1);
+    init_barrier(&shared.weights_free[i], MULTIPLYING / 32);
+  }
+#pragma unroll 1
+  for (int i = 0; i < S::ROW_STAGES; ++i) {
+    init_barrier(&shared.rows_full[i], ROW_FEEDERS);
+    init_barrier(&shared.rows_free[i], MULTIPLYING / 32);
+  }
+#pragma unroll 1
+  for (int i = 0; i < UNIT_STAGES; ++i) {
+    init_barrier(&shared.unit_full[i], 1);
+    init_barrier(&shared.unit_free[i], READERS);
+  }
+  fence_barrier_init();
+}
+
+// Grid: (SMs,); any number is right, and CTAs need not run together.
+template <typename S>
+__global__ void __launch_bounds__(THREADS, 1) stream_kernel(const __grid_constant__ Args args) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  auto& shared = *reinterpret_cast<SharedMemory<S>*>(memory);
+  if (threadIdx.x == 0) init_barriers(shared);
+  if (threadIdx.x == MULTIPLYING) prefetch_map(&args.w1), prefetch_map(&args.w2);
+  __syncthreads();
+  wait_for_launches_before();
+  allow_next_launch();
+  if (threadIdx.x < MULTIPLYING) {
+    multiply_units(shared, args);
+  } else if (threadIdx.x < MULTIPLYING + 32) {
+    feed_weights(shared, args);
+  } else {
+    feed_rows(shared, args);
+  }
+}
+
+void check_error(cudaError_t error) {
+  TVM_FFI_ICHECK(error == cudaSuccess) << "moe: " << cudaGetErrorString(error);
+}
+
+// is_chained: set up while the launch before it runs.
+struct Launch {
+  dim3 grid;
+  int threads, bytes;
+  bool is_chained;
+};
+
+// Said in front of the first launch of each call: it is kept by the device.
+template <typename A>
+void allow_shared(void (*kernel)(A), int bytes) {
+  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+
+template <typename A>
+void launch(void (*kernel)(A), const Launch& how, cudaStream_t stream, const A& args) {
+  cudaLaunchAttribute attribute = {};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = how.grid;
+  config.blockDim = dim3(how.threads);
+  config.dynamicSmemBytes = how.bytes;
+  config.stream = stream;
+  if (how.is_chained) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  check_error(cudaLaunchKernelEx(&config, kernel, args));
+}
+
+void check_map(bool is_made) {
+  TVM_FFI_ICHECK(is_made) << "moe: the driver describes no tensor maps of the weights";
+}
+
+// W1 as the first product's units take it: eight rows of the linear half, eight of the gate half,
+// and so on. W2 as it lies.
+template <typename S>
+void describe_weights(Args& args, const void* w1, const void* w2) {
+  check_map(make_byte_map<5>(
+      args.w1, w1, {HIDDEN, 8, 2, WIDTH / 8, LOCAL},
+      {HIDDEN, uint64_t{WIDTH} * HIDDEN, 8 * HIDDEN, uint64_t{2} * WIDTH * HIDDEN},
+      {BLOCK, 8, 2, 4 * S::TILES, 1}));
+  check_map(
+      make_byte_map<2>(args.w2, w2, {WIDTH, LOCAL * HIDDEN}, {WIDTH}, {BLOCK, 64 * S::TILES}));
+}
+
+// Parts of the scratch of a call, each at a multiple of 256 bytes.
+struct Scratch {
+  uint8_t* base;
+  int64_t used = 0;
+  template <typename T>
+  void take(T*& part, int64_t count) {
+    part = reinterpret_cast<T*>(base + used);
+    used += (count * int64_t{sizeof(T)} + 255) / 256 * 256;
+  }
+};
+
+// Places scratch for so many tokens from `base` on; returns its bytes.
+int64_t place_scratch(uint8_t* base, int64_t num_tokens, Args& args) {
+  Scratch scratch = {base};
+  const int64_t capacity = num_tokens * TOP_K;
+  Routing& routing = args.routing;
+  scratch.take(routing.slot_weight, capacity);
+  scratch.take(routing.slot_row, capacity);
+  scratch.take(routing.row_token, capacity);
+  scratch.take(routing.counts, LOCAL);
+  scratch.take(routing.ticket, 1);
+  scratch.take(routing.done, MOST_TILES);
+  scratch.take(routing.slot_local, num_tokens);
+  scratch.take(routing.block_counts, (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS * LOCAL);
+  scratch.take(args.c, 2 * capacity * WIDTH);
+  scratch.take(args.c_scale, capacity * PIECES);
+  scratch.take(args.expert_out, capacity * HIDDEN);
+  return scratch.used;
+}
+
+int64_t count_scratch_bytes(int64_t num_tokens) {
+  Args args = {};
+  return place_scratch(nullptr, num_tokens, args);
+}
+
+// A call: everything is bound before the first launch, so that launches follow one another.
+struct Call {
+  Args args;
+  RouteArgs route;
+  const void *w1, *w2;
+  __nv_bfloat16* output;
+  int num_sms;
+  cudaStream_t stream;
+};
+
+void launch_routing(const Call& call) {
+  const int num_tokens = call.args.num_tokens;
+  if (num_tokens <= MOST_ALONE) {
+    const Launch how = {dim3(1), ROUTERS, 0, false};
+    return launch(route_and_pack_kernel, how, call.stream, call.route);
+  }
+  const int blocks = (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
+  launch(route_kernel, {dim3(blocks), ROUTERS, 0, false}, call.stream, call.route);
+  const int packers = (blocks + PACKED_BLOCKS - 1) / PACKED_BLOCKS;
+  launch(pack_kernel, {dim3(packers), ROUTERS, 0, true}, call.stream, call.route);
+}
+
+void launch_combine(const Call& call) {
+  const CombineArgs args = {call.args.routing, call.args.expert_out, call.output};
+  const dim3 grid(call.args.num_tokens, COMBINE_PARTS);
+  launch(combine_kernel, {grid, COMBINERS, 0, true}, call.stream, args);
+}
+
+template <typename S>
+void run_stream(Call& call) {
+  constexpr int BYTES = sizeof(SharedMemory<S>);
+  static_assert(BYTES <= SHARED_BYTES, "the rings fit an SM");
+  TVM_FFI_ICHECK(LOCAL + (call.args.capacity + S::ROWS - 1) / S::ROWS <= MOST_TILES)
+      << "moe: too many tokens for units of " << S::ROWS << " rows: " << call.args.num_tokens;
+  describe_weights<S>(call.args, call.w1, call.w2);
+  allow_shared(stream_kernel<S>, BYTES);
+  launch_routing(call);
+  const Launch how = {dim3(call.num_sms), THREADS, BYTES, true};
+  launch(stream_kernel<S>, how, call.stream, call.args);
+  launch_combine(call);
+}
+
+// Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
+// offset: of the first local expert, between -512 and 512. scratch: count_scratch_bytes(T) bytes.
+// tiles, rows: the shape of a unit, one of those below.
+void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, TensorView w1,
+         TensorView w1_scale, TensorView w2, TensorView w2_scale, int64_t offset, double scaling,
+         TensorView output, TensorView scratch, int64_t num_sms, int64_t tiles, int64_t rows) {
+  Call call = {};
+  Args& args = call.args;
+  args.num_tokens = logits.size(0), args.capacity = args.num_tokens * TOP_K;
+  place_scratch(static_cast<uint8_t*>(scratch.data_ptr()), args.num_tokens, args);
+  args.x = static_cast<const uint8_t*>(x.data_ptr());
+  args.x_scale = static_cast<const float*>(x_scale.data_ptr());
+  args.w1_scale = static_cast<const float*>(w1_scale.data_ptr());
+  args.w2_scale = static_cast<const float*>(w2_scale.data_ptr());
+  call.route = {static_cast<const float*>(logits.data_ptr()),
+                static_cast<const __nv_bfloat16*>(bias.data_ptr()),
+                args.routing,
+                static_cast<float>(scaling),
+                static_cast<int>(offset),
+                args.num_tokens};
+  call.w1 = w1.data_ptr(), call.w2 = w2.data_ptr();
+  call.output = static_cast<__nv_bfloat16*>(output.data_ptr());
+  call.num_sms = num_sms;
+  const DLDevice device = logits.device();
+  call.stream =
+      static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
+  switch (100 * tiles + rows) {
+    case 116: return run_stream<Shape<1, 16, 11, 4>>(call);
+    case 464: return run_stream<Shape<4, 64, 4, 5>>(call);
+    default: TVM_FFI_ICHECK(false) << "moe: no units of " << tiles << " tiles and " << rows;
+  }
+}
+
+}  // namespace
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(moe, moe)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(count_scratch_bytes, count_scratch_bytes)

@@ -1,0 +1,151 @@
+// Sizes, arguments and scratch of moe.cu, and how the weight stream is cut into units.
+//
+// Everything of moe.cu is in an unnamed namespace: two builds that are loaded into one process
+// would share the statics of a named one.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace {
+
+constexpr int EXPERTS = 256, LOCAL = 32, GROUPS = 8, KEPT_GROUPS = 4, TOP_K = 8;
+constexpr int HIDDEN = 7168, WIDTH = 2048, BLOCK = 128;
+constexpr int HIDDEN_BLOCKS = HIDDEN / BLOCK, WIDTH_BLOCKS = WIDTH / BLOCK;
+constexpr int PIECE = 32, PIECES = WIDTH / PIECE;  // columns of C that share a scale
+constexpr uint32_t FULL = 0xffffffff;              // all lanes
+
+static_assert(BLOCK == 4 * PIECE, "a product has 32 columns of k: a piece of C");
+static_assert(LOCAL == 32, "a lane an expert");
+
+// What routing leaves for the launches behind it. T tokens; packed rows, at most 8T, are pairs of a
+// token and a local expert, sorted by expert, then by token.
+struct Routing {
+  float* slot_weight;  // [T, 8]
+  int* slot_row;       // [T, 8] packed row, -1: the expert is not local
+  int* row_token;      // [8T]
+  int* counts;         // [32] packed rows of each local expert
+  int* ticket;         // [1] the next unit that nobody has taken
+  int* done;           // [MOST_TILES] finished parts of a row tile of C
+  uint2* slot_local;   // [T] eight local experts of a byte each, 255: not local
+  int* block_counts;   // [T / 32, 32] packed rows of each expert in 32 tokens
+};
+
+struct Args {
+  CUtensorMap w1, w2;
+  Routing routing;
+  const uint8_t* x;             // [T, 7168] e4m3
+  const float* x_scale;         // [56, T]
+  const float* w1_scale;        // [32, 32, 56]
+  const float* w2_scale;        // [32, 56, 16]
+  uint8_t* c;                   // [2, capacity, 2048] e4m3: codes, then what they round off
+  float* c_scale;               // [capacity, 64]
+  __nv_bfloat16* expert_out;    // [capacity, 7168] packed rows, not weighted
+  int num_tokens, capacity;
+};
+
+constexpr int MOST_TILES = 1024;  // row tiles of a call: 32 + 8T / rows of a tile
+constexpr int ROUTED_ROWS = 32;   // tokens of a CTA that routes, a warp each
+
+// A unit is 64 * TILES rows of one expert's weights times up to ROWS packed rows, all of k. Its
+// threads: two warpgroups that multiply, half of the packed rows each, a warp that requests
+// weights, three that request packed rows.
+template <int TILES_, int ROWS_, int WEIGHT_STAGES_, int ROW_STAGES_>
+struct Shape {
+  static constexpr int TILES = TILES_, ROWS = ROWS_;
+  static constexpr int WEIGHT_STAGES = WEIGHT_STAGES_, ROW_STAGES = ROW_STAGES_;
+  static constexpr int COLUMNS = ROWS / 2;               // of a warpgroup's products
+  static constexpr int FEATURES = PIECE * TILES;         // of C in a unit of the first product
+  static constexpr int FIRST_UNITS = WIDTH / FEATURES;   // of a row tile
+  static constexpr int SECOND_UNITS = HIDDEN / (64 * TILES);
+  static constexpr int SUBS = 4 / TILES;                 // scales of C in a block of k
+  static constexpr int BLOCKS = TILES == 1 ? 2 : 1;      // of k in a stage: 16 KiB of weights
+  // Few columns leave the tensor cores reading weights: codes of C and what they round off are then
+  // columns side by side of one product. For more columns they are two, added in place.
+  static constexpr int PLANES = TILES == 1 ? 2 : 1;      // in a product
+  static constexpr int ISSUED = ROWS == 16 ? 2 : 1;      // blocks of C between two waits
+  static constexpr int FIRST_STAGES = HIDDEN_BLOCKS / BLOCKS;
+  static constexpr int SECOND_STAGES = WIDTH_BLOCKS / BLOCKS;
+};
+
+constexpr int GROUP_THREADS = 128, MULTIPLYING = 2 * GROUP_THREADS;
+constexpr int ROW_FEEDERS = 96;  // threads that request packed rows
+constexpr int THREADS = MULTIPLYING + 32 + ROW_FEEDERS;
+constexpr int READERS = (MULTIPLYING + ROW_FEEDERS) / 32;  // warps that read of units
+constexpr int UNIT_STAGES = 4;
+constexpr int OUT_ROW = 2 * 64 + 16;  // bytes; rows of eight lanes start in different banks
+
+enum Kind { NONE, FIRST, SECOND };  // which product, or that there is no work left
+
+struct alignas(16) Unit {
+  int kind;
+  int expert, part;     // part: which 64 * TILES rows of the weights
+  int first_row, rows;  // packed
+  int tile;             // row tile, counted over all experts
+};
+
+template <typename S>
+struct SharedMemory {
+  alignas(1024) uint8_t weights[S::WEIGHT_STAGES][S::BLOCKS][S::TILES * 64 * BLOCK];
+  // Of x, ROWS rows; of C, for each warpgroup COLUMNS of codes, then of what they round off.
+  alignas(1024) uint8_t rows[S::ROW_STAGES][S::BLOCKS][2 * S::ROWS * BLOCK];
+  alignas(16) uint8_t out[2][S::COLUMNS * OUT_ROW];        // of each warpgroup
+  alignas(16) float row_scales[S::ROW_STAGES][S::BLOCKS][S::ROWS * 4];
+  alignas(16) float weight_scales[2][2 * HIDDEN_BLOCKS];   // of this unit and the next
+  float peaks[2][4][S::COLUMNS];
+  alignas(16) Unit units[UNIT_STAGES];
+  alignas(8) uint64_t weights_full[S::WEIGHT_STAGES], weights_free[S::WEIGHT_STAGES];
+  uint64_t rows_full[S::ROW_STAGES], rows_free[S::ROW_STAGES];
+  uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
+};
+
+// Where a ring of barriers stands.
+template <int STAGES>
+struct Ring {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
+
+// Sum over the lanes up to this one.
+__device__ __forceinline__ int scan_lanes(int value) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int before = __shfl_up_sync(FULL, value, distance);
+    if (lane >= distance) value += before;
+  }
+  return value;
+}
+
+// The unit of a ticket, found by a whole warp whose lanes hold the rows of an expert each and their
+// sums. All units of the first product come before those of the second: whoever waits for C waits
+// for CTAs that run. Tiles of one expert that share weights come one after the other.
+template <typename S>
+__device__ __forceinline__ Unit find_unit(int ticket, int rows, int rows_through) {
+  const int tiles = (rows + S::ROWS - 1) / S::ROWS, tiles_through = scan_lanes(tiles);
+  const int first_units = __shfl_sync(FULL, tiles_through, 31) * S::FIRST_UNITS;
+  const bool is_first = ticket < first_units;
+  const int parts = is_first ? S::FIRST_UNITS : S::SECOND_UNITS;
+  const int index = is_first ? ticket : ticket - first_units;
+  const int expert = __popc(__ballot_sync(FULL, tiles_through * parts <= index));
+  Unit unit = {};
+  if (expert == LOCAL) return unit;
+  const int of_expert = __shfl_sync(FULL, tiles, expert);
+  const int tile_before = __shfl_sync(FULL, tiles_through, expert) - of_expert;
+  const int all_rows = __shfl_sync(FULL, rows, expert);
+  const int row_before = __shfl_sync(FULL, rows_through, expert) - all_rows;
+  const int within = index - tile_before * parts, tile = within % of_expert;
+  unit.expert = expert, unit.part = within / of_expert;
+  unit.first_row = row_before + tile * S::ROWS;
+  unit.rows = min(all_rows - tile * S::ROWS, S::ROWS);
+  unit.tile = tile_before + tile;
+  unit.kind = is_first ? FIRST : SECOND;
+  return unit;
+}
+
+}  // namespace
