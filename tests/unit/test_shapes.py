@@ -83,12 +83,12 @@ def test_a_cliff_is_more_than_15_percent_above_the_line(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", FAMILIES)
-def test_the_smallest_size_of_a_family_runs(room):
+def test_the_smallest_size_of_a_family_runs_and_writes_all(room):
     for family in FAMILIES[room]:
         if family.sizes[0] > 100:
             continue  # minutes in the interpreter
-        inputs, outputs = family.make(family.sizes[0], device())
-        build(room)(*inputs, *outputs)
+        call = family.make(family.sizes[0], device())
+        shapes.require_written(build(room), call, f"{family.name}: {family.sizes[0]}")
 
 
 # What is measured
