@@ -7,6 +7,9 @@ The timer is that of every recorded latency (docs/measuring.md), with the room's
 and iterations. Sizes take turns, PASSES times, and the median of the passes counts: a host that is
 slow for a moment costs one pass, not one size. A size between the anchors is a cliff where it takes
 more than CLIFF times what the line through the anchors beside it gives there.
+
+A room is kept when all of its sizes are measured, and shown at once: an interrupted run loses the
+room it was in and no other. What is timed wrote every output; whether it was right, tests/gpu ask.
 """
 
 from __future__ import annotations
@@ -16,23 +19,37 @@ import json
 import statistics
 import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.config import load_workspace
-from harness.devices import read_facts
+from harness.devices import DeviceFacts, read_facts
+from harness.errors import (
+    HarnessError,
+    InfrastructureFailure,
+    RecordError,
+    ToolMissing,
+    UsageError,
+    run_program,
+)
 from harness.evaluate.alone import hold_device
-from harness.evaluate.sweep import read_commit
+from harness.evaluate.sweep import read_commit, require_commit
 from harness.evaluate.verdicts import read_environment, utc_now
 from harness.files import write_atomically
 from harness.packing import pack
-from harness.report.blocks import replace_block
-from tests.shape_families import FAMILIES, Family
+from harness.records import COMMIT_OR_UNKNOWN, NAME, SHA256, read_json
+from harness.records.strict_json import LONGEST_US, SHORTEST_US, Fields
+from harness.report.blocks import read_block, replace_block
+from harness.timing import require_timer
+from tests.shape_families import FAMILIES, Call, Family
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "results" / "shapes"
+PAGES = ROOT / "docs" / "kernels"
+BLOCK = "shapes"
+COMMAND = "python -m tests.shapes"
 CLIFF = 1.15
 PASSES = 3
 
@@ -58,48 +75,20 @@ def interpolate(anchors: dict[int, float], size: int) -> float:
 
 
 def ratio_of(family: Family, rows: Sequence[Row], size: int) -> float | None:
-    """Latency over what the anchors let expect; None for an anchor."""
+    """Latency over what the anchors let expect; None for an anchor, and where one of the anchors
+    was not measured: the line would be another one."""
     latencies = {row.size: row.latency_us for row in rows if row.family == family.name}
+    if size in family.anchors or not {size, *family.anchors} <= latencies.keys():
+        return None
     anchors = {anchor: latencies[anchor] for anchor in family.anchors}
-    return None if size in anchors else latencies[size] / interpolate(anchors, size)
+    return latencies[size] / interpolate(anchors, size)
 
 
-def measure(room: str, passes: int = PASSES) -> list[Row]:
-    """Every size of the room's families, on the GPU."""
-    from harness.timing import select_timer
-    from tests.packed import build, build_peer
-
-    timer, settings = select_timer("cupti", "cuda:0"), load_workspace().room(room).evaluation
-    points = []
-    for family in FAMILIES[room]:
-        for size in family.sizes:
-            inputs, outputs = family.make(size, "cuda:0")
-            libraries = family.peers if size in family.against else ()
-            sides = {"": build(room)} | {name: build_peer(room, name) for name in libraries}
-            points.append((family.name, size, sides, [*inputs, *outputs]))
-    samples: dict[tuple[int, str], list[float]] = {}
-    for turn in range(passes):
-        for at, (name, size, sides, values) in enumerate(points):
-            for side, run in sides.items():
-                found = timer.measure(
-                    lambda run=run, values=values: run(*values),
-                    settings.warmup_runs,
-                    settings.iterations,
-                )
-                samples.setdefault((at, side), []).append(found.latency_us)
-            print(f"{room}: pass {turn + 1} of {passes}, {name}: {size}", flush=True)
-    return [
-        Row(name, size, statistics.median(samples[at, ""]),
-            {side: statistics.median(samples[at, side]) for side in sides if side})
-        for at, (name, size, sides, _) in enumerate(points)
-    ]  # fmt: skip
-
-
-def keep(room: str, rows: Sequence[Row], commit: str | None) -> Path:
-    """Write the room's record, a row a line, whole or not at all."""
-    workspace, facts = load_workspace(), read_facts()
+def describe(room: str, facts: DeviceFacts, commit: str | None) -> dict[str, Any]:
+    """A record's head. Read before anything runs, as the content that is measured is."""
+    workspace = load_workspace()
     settings = workspace.room(room).evaluation
-    head = {
+    return {
         "room": room,
         "device": facts.slug,
         "environment": read_environment(facts),
@@ -111,17 +100,122 @@ def keep(room: str, rows: Sequence[Row], commit: str | None) -> Path:
         "solution_sha256": pack(workspace, room).sha256,
         "measured_at": utc_now(),
     }  # fmt: skip
+
+
+def measure(room: str) -> list[Row]:
+    """Every size of the room's families, on the GPU. Raises HarnessError."""
+    from harness.timing import select_timer
+
+    timer, settings = select_timer("cupti", "cuda:0"), load_workspace().room(room).evaluation
+    points = []
+    for family in FAMILIES[room]:
+        for size in family.sizes:
+            call = family.make(size, "cuda:0")
+            sides = _sides(room, family.peers if size in family.against else ())
+            for side, run in sides.items():
+                require_written(run, call, f"{room}{side and ', '}{side}, {family.name}: {size}")
+            points.append((family.name, size, sides, [*call[0], *call[1]]))
+    samples: dict[tuple[int, str], list[float]] = {}
+    for turn in range(PASSES):
+        for at, (name, size, sides, values) in enumerate(points):
+            for side, run in sides.items():
+                found = timer.measure(
+                    lambda run=run, values=values: run(*values),
+                    settings.warmup_runs,
+                    settings.iterations,
+                )
+                samples.setdefault((at, side), []).append(found.latency_us)
+            print(f"{room}: pass {turn + 1} of {PASSES}, {name}: {size}", flush=True)
+    return [
+        Row(name, size, statistics.median(samples[at, ""]),
+            {side: statistics.median(samples[at, side]) for side in sides if side})
+        for at, (name, size, sides, _) in enumerate(points)
+    ]  # fmt: skip
+
+
+def _sides(room: str, libraries: Sequence[str]) -> dict[str, Any]:
+    """The room, as "", and libraries, built. Raises ToolMissing for a library."""
+    from tests.packed import build, build_peer
+
+    sides = {"": build(room)}
+    for library in libraries:
+        try:
+            sides[library] = build_peer(room, library)
+        except HarnessError:
+            raise
+        except Exception as error:  # the builder's own, around whatever the library raised
+            raise ToolMissing(
+                f"{room}: {library}: expected a library that builds, got {error}; install what "
+                f"docs/peers.md lists for it"
+            ) from error
+    return sides
+
+
+def require_written(run: Any, call: Call, what: str) -> None:
+    """Call once into poisoned outputs; raise InfrastructureFailure where poison is left: the time
+    of work that is not done is no result."""
+    import torch
+
+    from tests.packed import poison
+
+    inputs, outputs = call
+    for output in outputs:
+        poison(output)
+    run(*inputs, *outputs)
+    for number, output in enumerate(outputs):
+        is_float = output.is_floating_point()
+        left = output.isnan() if is_float else output == torch.iinfo(output.dtype).max
+        if left.any():
+            raise InfrastructureFailure(
+                f"{what}: output {number}: expected every element written, got {int(left.sum())} "
+                f"of {left.numel()} that were not, or are NaN; `python -m harness evaluate` says "
+                "what is wrong"
+            )
+
+
+def keep(head: dict[str, Any], rows: Sequence[Row]) -> Path:
+    """Write a room's record, a row a line, whole or not at all."""
     lines = ",\n".join(f"    {json.dumps(asdict(row))}" for row in rows)
-    path = KEPT / facts.slug / f"{room}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = KEPT / head["device"] / f"{head['room']}.json"
     write_atomically(path, f'{json.dumps(head, indent=2)[:-2]},\n  "rows": [\n{lines}\n  ]\n}}\n')
     return path
 
 
 def load(path: Path) -> tuple[dict[str, Any], list[Row]]:
-    """A record's head and rows."""
-    head = json.loads(path.read_text(encoding="utf-8"))
-    return head, [Row(**row) for row in head.pop("rows")]
+    """A record's head and rows. Raises RecordError naming file and key."""
+    values = read_json(path, f"{COMMAND} {path.stem}")
+    table = Fields(str(path), "", values)
+    rows = [
+        _read_row(Fields(table.source, f"rows[{index}]", row))
+        for index, row in enumerate(table.take("rows", list))
+    ]
+    sizes = [(row.family, row.size) for row in rows]
+    if len(set(sizes)) != len(sizes) or not sizes:
+        raise table.fail("rows", "each size of a family once, and one at least", len(sizes))
+    head = {key: value for key, value in values.items() if key != "rows"}
+    for key, wanted in (("room", path.stem), ("device", path.parent.name), ("timer", "cupti")):
+        if table.text(key, NAME) != wanted:
+            raise table.fail(key, f"{wanted!r}, as its place says", head[key])
+    table.texts("environment")
+    protocol = table.object("protocol")
+    protocol.count("warmup"), protocol.count("iterations", 1), protocol.count("passes", 1)
+    protocol.done()
+    table.text("commit", COMMIT_OR_UNKNOWN), table.text("solution_sha256", SHA256)
+    table.moment("measured_at")
+    table.done()
+    return head, rows
+
+
+def _read_row(table: Fields) -> Row:
+    others = table.object("others_us")
+    row = Row(
+        table.text("family"),
+        table.count("size"),
+        table.number("latency_us", SHORTEST_US, LONGEST_US),
+        {name: others.number(name, SHORTEST_US, LONGEST_US) for name in list(others.values)},
+    )
+    table.done()
+    return row
 
 
 def render(room: str, head: dict[str, Any], rows: Sequence[Row], packed_sha256: str) -> str:
@@ -145,7 +239,22 @@ def render(room: str, head: dict[str, Any], rows: Sequence[Row], packed_sha256: 
             others = ", ".join(f"{name} {us:.1f}" for name, us in row.others_us.items()) or "-"
             measured = f"{row.latency_us:.2f} | {line} | {times} | {others}"
             lines.append(f"| {row.family} | {row.size} | {measured} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_out_of_step(room, rows)])
+
+
+def _out_of_step(room: str, rows: Sequence[Row]) -> list[str]:
+    """What a record lacks of today's families, and what it has beside them; none where they are
+    the same."""
+    wanted = {f"{family.name}: {size}" for family in FAMILIES[room] for size in family.sizes}
+    measured = {f"{row.family}: {row.size}" for row in rows}
+    found = []
+    for what, names in (
+        ("Not measured yet", wanted - measured),
+        ("No longer a size", measured - wanted),
+    ):
+        if names:
+            found += ["", f"{what}: {'; '.join(sorted(names))}."]
+    return found
 
 
 def cliffs(room: str, rows: Sequence[Row]) -> list[str]:
@@ -159,33 +268,100 @@ def cliffs(room: str, rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def show(kept: Path = KEPT, pages: Path = ROOT / "docs" / "kernels") -> None:
-    """Write the tables of all records into their rooms' pages."""
-    for path in sorted(kept.glob("*/*.json")):
+def tables(left_out: Collection[Path] = ()) -> dict[str, str]:
+    """The table of each room that has a record, one below the other where several devices have.
+
+    left_out: records that are about to be replaced. Raises RecordError.
+    """
+    found: dict[str, list[str]] = {}
+    for path in sorted(set(KEPT.glob("*/*.json")) - set(left_out)):
+        room = path.stem
+        if room not in FAMILIES:
+            raise RecordError(
+                f"{path}: expected a record of {', '.join(FAMILIES)}, got {room!r}; move it, or "
+                "add its families to tests/shape_families.py"
+            )
         head, rows = load(path)
-        page, room = pages / f"{path.stem}.md", path.stem
-        table = render(room, head, rows, pack(load_workspace(), room).sha256)
-        write_atomically(page, replace_block(page.read_text(encoding="utf-8"), "shapes", table))
+        found.setdefault(room, []).append(
+            render(room, head, rows, pack(load_workspace(), room).sha256)
+        )
+    return {room: "\n\n".join(parts) for room, parts in found.items()}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """1 where a size is a cliff."""
-    parser = argparse.ArgumentParser(prog="python -m tests.shapes")
-    parser.add_argument("rooms", nargs="*", choices=[*FAMILIES, []], metavar="ROOM")
-    parser.add_argument("--show", action="store_true")
+def shown(room: str) -> str:
+    """What the block of a room's page holds. Raises UsageError naming the page."""
+    page = PAGES / f"{room}.md"
+    try:
+        return read_block(page.read_text(encoding="utf-8"), BLOCK)
+    except FileNotFoundError:
+        raise UsageError(f"{page}: expected the room's page, got no such file; write it") from None
+    except UsageError as error:
+        raise UsageError(
+            f"{page}: {error}; add both, the first as <!-- {BLOCK}: begin ({COMMAND}) -->"
+        ) from None
+
+
+def show() -> None:
+    """Write the tables of all records into their rooms' pages: all of them, or none."""
+    texts = {}
+    for room, table in tables().items():
+        shown(room)
+        page = PAGES / f"{room}.md"
+        texts[page] = replace_block(page.read_text(encoding="utf-8"), BLOCK, table)
+    for page, text in texts.items():
+        write_atomically(page, text)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=COMMAND)
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=", ".join(FAMILIES))
+    parser.add_argument("--show", action="store_true", help="write the tables; run nothing")
     parser.add_argument("--commit", metavar="SHA", help="what a record names without a .git")
     options = parser.parse_args(arguments)
     if bool(options.rooms) == options.show:
         parser.error("expected ROOMs to measure, or --show alone")
-    found = []
+    if options.show and options.commit:
+        parser.error("--commit: expected ROOMs, got --show, which keeps nothing")
     for room in options.rooms:
-        with hold_device(read_facts()):
+        if room not in FAMILIES:
+            known = ", ".join(FAMILIES)
+            parser.error(
+                f"ROOM: expected one of {known}, got {room!r}; families of sizes are in "
+                "tests/shape_families.py"
+            )
+        if options.rooms.count(room) > 1:
+            parser.error(f"ROOM: expected each once, got {room} {options.rooms.count(room)} times")
+    return options
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = _parse(arguments)
+    if options.show:
+        show()
+        print("tables written")
+        return 0
+    # Whatever would keep the result from being shown is said before the GPU is used.
+    require_commit(options.commit)
+    facts = read_facts("cuda:0")
+    require_timer("cupti")
+    tables([KEPT / facts.slug / f"{room}.json" for room in options.rooms])
+    for room in options.rooms:
+        shown(room)
+    found = []
+    with hold_device(facts):  # once: from the first room on, this process is seen on the GPU
+        for room in options.rooms:
+            head = describe(room, facts, options.commit)
             rows = measure(room)
-        print(f"{room}: kept in {keep(room, rows, options.commit).relative_to(ROOT)}")
-        found += cliffs(room, rows)
-    show()
-    print("\n".join(found or ["no cliffs"] if options.rooms else ["tables written"]))
+            print(f"{room}: kept in {keep(head, rows)}")
+            show()
+            found += cliffs(room, rows)
+    print("\n".join(found or ["no cliffs"]))
     return 1 if found else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 1 where a size is a cliff, else as harness.errors says."""
+    return run_program(lambda: _run(arguments))
 
 
 if __name__ == "__main__":
