@@ -24,7 +24,7 @@ struct Tuning {
   static constexpr int SOLVE_THREADS = 256;  // a warpgroup a v head
   static constexpr int SOLVE_CTAS = 2;       // an SM: 93 KiB, 128 registers
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
-  static constexpr int SCAN_REGISTERS = 232, SENDER_REGISTERS = 40;  // of 168 with two groups
+  static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
   static constexpr int WALK_WARPS = 2;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
@@ -47,7 +47,8 @@ struct Args {
   uint8_t* scratch;             // [slots, 4] Operands, [slots, 8] Solved
   float scale;
   int tokens, num_seqs, slots;
-  int most_whole, most_split;  // find_work()
+  int most_whole, most_split;  // rank_sequences()
+  int scan_ctas;
 };
 
 // What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16.

@@ -89,21 +89,20 @@ __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
   }
 }
 
-// Grid: 8 (N + most_split)
+// Grid: scan_ctas, one an SM
 __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   ScanMemory& shared = *reinterpret_cast<ScanMemory*>(memory);
-  const Work work = share(find_work(shared, args));
-  if (work.groups == 0) return;
-  const int group = __shfl_sync(FULL, threadIdx.x / 128, 0);
-  if (threadIdx.x == 0) init_barriers(shared, work.groups);
-  __syncthreads();  // barriers are there
+  if (threadIdx.x == 0) init_barriers(shared);
+  rank_sequences(shared, args);
+  const int group = share(threadIdx.x / 128);
+  __syncthreads();  // barriers and order are there
   if (group == GROUPS) {
     give_registers<Tuning::SENDER_REGISTERS>();
-    if (threadIdx.x % 128 < SENDERS) request_chunks(shared, args, work);
+    send_chunks(shared, args);
   } else {
     take_registers<Tuning::SCAN_REGISTERS>();
-    if (group < work.groups) scan_chunks(shared, args, work, group);
+    scan_chunks(shared, args, group);
   }
 }
 
@@ -150,13 +149,17 @@ void check_error(cudaError_t error, const char* kernel) {
   TVM_FFI_ICHECK(error == cudaSuccess) << kernel << ": " << cudaGetErrorString(error);
 }
 
-// What a kernel may use is set in front of each launch: it is kept by the device, and said once a
-// process it would be missing on a second one.
+// What a kernel may use is kept by the device: said once a process it would be missing on a second
+// one. Before all launches, since the first does not wait for the next one's preparations.
+template <typename Kernel>
+void allow_memory(Kernel kernel, const char* name, int bytes) {
+  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+              name);
+}
+
 template <typename Kernel>
 void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, bool is_dependent,
             const Args& args, cudaStream_t stream) {
-  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-              name);
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -171,17 +174,26 @@ void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, 
 }
 
 void launch_chunks(const Args& args, cudaStream_t stream) {
+  allow_memory(solve_kernel, "solve", sizeof(SolveMemory));
+  allow_memory(scan_kernel, "scan", sizeof(ScanMemory));
   if (args.tokens > 0) {
     launch(solve_kernel, "solve", dim3(args.slots, QK_HEADS), Tuning::SOLVE_THREADS,
            sizeof(SolveMemory), false, args, stream);
   }
-  launch(scan_kernel, "scan", dim3(V_HEADS * (args.num_seqs + args.most_split)), SCAN_THREADS,
-         sizeof(ScanMemory), args.tokens > 0, args, stream);
+  launch(scan_kernel, "scan", dim3(args.scan_ctas), SCAN_THREADS, sizeof(ScanMemory),
+         args.tokens > 0, args, stream);
 }
 
 void launch_walk(const Args& args, cudaStream_t stream) {
+  allow_memory(walk_kernel, "walk", sizeof(WalkMemory));
   launch(walk_kernel, "walk", dim3(args.num_seqs, V_HEADS, DIM / WALK_ROWS), WALK_THREADS,
          sizeof(WalkMemory), false, args, stream);
+}
+
+int count_sms(int device) {
+  int count = 0;
+  check_error(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "device");
+  return count;
 }
 
 int64_t count_slots(int64_t tokens, int64_t num_seqs) { return tokens / CHUNK + num_seqs; }
@@ -204,6 +216,8 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   // More sequences cannot be longer. Without an order among them none is cut.
   const int64_t longest = slots / (std::max<int64_t>(most_whole, 0) + 1);
   const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
+  const DLDevice device = q.device();
+  const int64_t units = V_HEADS * (num_seqs + most_split);
   const Args args = {
       static_cast<const __nv_bfloat16*>(q.data_ptr()),
       static_cast<const __nv_bfloat16*>(k.data_ptr()),
@@ -223,8 +237,8 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(slots),
       static_cast<int>(most_whole),
       static_cast<int>(most_split),
+      static_cast<int>(std::min<int64_t>(units, count_sms(device.device_id))),
   };
-  const DLDevice device = q.device();
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   if (most_whole < 0) return launch_walk(args, stream);
