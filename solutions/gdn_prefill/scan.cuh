@@ -121,6 +121,17 @@ __device__ __forceinline__ void for_works(const ScanMemory& shared, const Args& 
   }
 }
 
+// The stage of a round and the parity of its barriers.
+struct Turn {
+  int stage, parity;
+  __device__ explicit Turn(int round)
+      : stage(round % Tuning::STAGES), parity(round / Tuning::STAGES % 2) {}
+  __device__ void advance() {
+    ++stage;
+    if (stage == Tuning::STAGES) stage = 0, parity ^= 1;
+  }
+};
+
 __device__ __forceinline__ void init_barriers(ScanMemory& shared) {
 #pragma unroll
   for (int stage = 0; stage < Tuning::STAGES; ++stage) {
@@ -339,10 +350,9 @@ __device__ __forceinline__ void arrive_once_a_warp(uint64_t* barrier) {
   if (threadIdx.x % 32 == 0) arrive(barrier);
 }
 
-// O^T of a round to the place of the warp's values, which it alone has read; the senders store it.
-__device__ __forceinline__ void leave_output(ScanMemory& shared, int round, int group,
+// O^T of a chunk to the place of the warp's values, which it alone has read; the senders store it.
+__device__ __forceinline__ void leave_output(ScanMemory& shared, int stage, int group,
                                              const uint32_t (&output)[16]) {
-  const int stage = round % Tuning::STAGES;
   const uint8_t* tile = shared.stages[stage].values[group];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -380,18 +390,21 @@ __device__ __forceinline__ void add_residual(const uint32_t (&residual)[4][4], u
 // not wait for the keys' products stands in front of that wait, but for what reads sums: of those
 // none can be read, nor is any product left in flight, without the assembler waiting for each one.
 // The state fades while the queries' products run, for which those of `writes` would wait anyway.
-__device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, int round,
-                                           bool is_first, int group, float (&state)[64],
-                                           uint32_t (&rounded)[8][4], uint32_t (&before)[16]) {
-  const int at = round % Tuning::STAGES;
+// All of this chunk is there; it ends when all of the next one is.
+__device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn& turn,
+                                           bool is_first, bool is_last, int group,
+                                           float (&state)[64], uint32_t (&rounded)[8][4],
+                                           uint32_t (&before)[16]) {
+  const int at = turn.stage;
   const Stage& stage = shared.stages[at];
   float seen[32], output[32];
   uint32_t values[4][4], residual[4][4];
   float2 fades[8];
-  wait_phase(&shared.full[at], round / Tuning::STAGES % 2);
   multiply_state(rounded, stage.operands.keys, seen);
   multiply_state(rounded, stage.operands.queries, output);
-  if (!is_first) leave_output(shared, round - 1, group, before);
+  if (!is_first) {
+    leave_output(shared, at == 0 ? Tuning::STAGES - 1 : at - 1, group, before);
+  }
   load_values(stage.values[group], values);
   load_carry(stage.solved.carry, fades);
   const float fade = stage.solved.carry[CHUNK - 1];
@@ -404,15 +417,17 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, int 
   arrive_once_a_warp(&shared.used[at]);
   fade_output(fades, scale, output);
   add_residual(residual, describe_rows(stage.solved.reads, 0), output);
+  turn.advance();
+  if (!is_last) wait_phase(&shared.full[turn.stage], turn.parity);
   wait_products<1>(state);
   round_fragment(state, rounded);
   wait_products<0>(output);
   round_output(output, before);
 }
 
-// A warpgroup's part of a sequence, from a round on.
+// A warpgroup's part of a sequence.
 __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& args,
-                                              const Work& work, int group, int first_round) {
+                                              const Work& work, int group, Turn& turn) {
   const int chunks = work.range.chunks(), thread = threadIdx.x % 128;
   float state[64];
   if (chunks > 0) {
@@ -423,11 +438,15 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
   }
   uint32_t rounded[8][4], output[16] = {};
   round_fragment(state, rounded);
+  int last = 0;
+  if (chunks > 0) wait_phase(&shared.full[turn.stage], turn.parity);
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    step_chunk(shared, args.scale, first_round + chunk, chunk == 0, group, state, rounded, output);
+    last = turn.stage;
+    step_chunk(shared, args.scale, turn, chunk == 0, chunk == chunks - 1, group, state, rounded,
+               output);
   }
-  if (chunks > 0) leave_output(shared, first_round + chunks - 1, group, output);
+  if (chunks > 0) leave_output(shared, last, group, output);
   store_state(args, work, group, state);
   if (work.seq == 0) clear_rows(args, 0, work.range.start, work.column(group), VALUES, thread, 128);
   if (work.seq == args.num_seqs - 1) {
@@ -436,27 +455,24 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
 }
 
 // A warpgroup without columns: its arrivals count as well.
-__device__ __forceinline__ void skip_chunks(ScanMemory& shared, int first_round, int chunks) {
+__device__ __forceinline__ void skip_chunks(ScanMemory& shared, int chunks, Turn& turn) {
 #pragma unroll 1
-  for (int round = first_round; round < first_round + chunks; ++round) {
-    const int stage = round % Tuning::STAGES;
-    wait_phase(&shared.full[stage], round / Tuning::STAGES % 2);
-    arrive_once_a_warp(&shared.used[stage]);
-    arrive_once_a_warp(&shared.done[stage]);
+  for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
+    wait_phase(&shared.full[turn.stage], turn.parity);
+    arrive_once_a_warp(&shared.used[turn.stage]);
+    arrive_once_a_warp(&shared.done[turn.stage]);
   }
 }
 
 // A warpgroup's part of a CTA's work.
 __device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args, int group) {
-  int round = 0;
+  Turn turn(0);
   for_works(shared, args, [&](const Work& work) {
-    const int chunks = work.range.chunks();
     if (group < work.groups) {
-      scan_sequence(shared, args, work, group, round);
+      scan_sequence(shared, args, work, group, turn);
     } else {
-      skip_chunks(shared, round, chunks);
+      skip_chunks(shared, work.range.chunks(), turn);
     }
-    round += chunks;
   });
 }
 
