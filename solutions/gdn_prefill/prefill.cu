@@ -38,6 +38,7 @@
 
 #include "async_copy.cuh"
 #include "bulk_copy.cuh"
+#include "bulk_hints.cuh"
 #include "named_barrier.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
@@ -60,20 +61,24 @@ __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
   // Blocks of rows differ in length: the second warpgroup takes them the other way round.
   const int warps = __shfl_sync(FULL, threadIdx.x / 32, 0), warp = warps % 4, head = warps / 4;
   const int block = head == 0 ? warp : BLOCKS - 1 - warp;
+  const Rows rows = request_rows(args, chunk, qk_head);
   if (warp == 0) load_gates(shared, args, chunk, slot, qk_head * SERVED + head);
-  load_operands(shared, args, chunk, qk_head);
+  store_operands(shared, rows);
   publish_shared();
   __syncthreads();  // keys, queries and gates are there
-  if (threadIdx.x == 0) {
-    store_bulk(operands_of(args, slot, qk_head), shared.keys, sizeof(Operands));
+  Operands* operands = operands_of(args, slot, qk_head);
+  const bool is_storing = threadIdx.x % 128 == 0;  // one thread a warpgroup
+  if (is_storing) {
+    store_bulk(head == 0 ? operands->keys : operands->queries,
+               head == 0 ? shared.keys : shared.queries, sizeof(Operands::keys));
   }
   float sums[32];
   multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
-  if (head == 0) {
-    fade_products<false>(shared, block, args.scale, sums);
-  } else {
-    fade_products<true>(shared, block, args.scale, sums);
+  if (head == 1) {
+    if (is_storing) finish_bulk_reads();
+    sync_threads_of(1 + head, 128);  // queries have been read: scores take their place
   }
+  fade_products(shared, head == 1, block, args.scale, sums);
   publish_shared();
   __syncthreads();  // A and the scores of both v heads are there
   invert_corner(shared, head, block);
@@ -81,11 +86,11 @@ __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
   solve_head(shared, head, block);
   publish_shared();
   sync_threads_of(1 + head, 128);  // writes and reads are there
-  if (threadIdx.x % 128 == 0) {
+  if (is_storing) {
     Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
     store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
     store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
-    finish_bulk_stores();
+    finish_bulk_reads();
   }
 }
 
@@ -174,11 +179,11 @@ void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, 
 }
 
 void launch_chunks(const Args& args, cudaStream_t stream) {
-  allow_memory(solve_kernel, "solve", sizeof(SolveMemory));
+  allow_memory(solve_kernel, "solve", SOLVE_BYTES);
   allow_memory(scan_kernel, "scan", sizeof(ScanMemory));
   if (args.tokens > 0) {
     launch(solve_kernel, "solve", dim3(args.slots, QK_HEADS), Tuning::SOLVE_THREADS,
-           sizeof(SolveMemory), false, args, stream);
+           SOLVE_BYTES, false, args, stream);
   }
   launch(scan_kernel, "scan", dim3(args.scan_ctas), SCAN_THREADS, sizeof(ScanMemory),
          args.tokens > 0, args, stream);
