@@ -26,7 +26,7 @@ struct Tuning {
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
-  static constexpr int WALK_WARPS = 2;       // 8 columns of V a CTA: 128 CTAs a sequence
+  static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
 static_assert(DIM == 2 * 64, "keys lie in two tiles of 64 columns");
 static_assert(BLOCK == 16 && BLOCKS == 4, "invert_corner() and merge_corners() are written out");

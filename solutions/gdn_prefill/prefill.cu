@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(WALK_THREADS) walk_kernel(const __grid_constan
   const int64_t offset = ((int64_t{seq} * V_HEADS + v_head) * DIM + row) * DIM;
   Vector state = {};
 #pragma unroll
-  for (int quad = 0; quad < 4; ++quad) {
+  for (int quad = 0; quad < QUADS; ++quad) {
     if (!args.state || range.start == range.stop) continue;
     const float4 x =
         __ldg(reinterpret_cast<const float4*>(args.state + offset + lane_key(quad)));
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(WALK_THREADS) walk_kernel(const __grid_constan
     walk_tokens(shared, args, first, count, v_head * DIM + row, state);
   }
 #pragma unroll
-  for (int quad = 0; quad < 4; ++quad) {
+  for (int quad = 0; quad < QUADS; ++quad) {
     *reinterpret_cast<float4*>(args.new_state + offset + lane_key(quad)) = {
         state.x[4 * quad], state.x[4 * quad + 1], state.x[4 * quad + 2], state.x[4 * quad + 3]};
   }
@@ -159,6 +159,9 @@ void check_error(cudaError_t error, const char* kernel) {
 template <typename Kernel>
 void allow_memory(Kernel kernel, const char* name, int bytes) {
   check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+              name);
+  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                   cudaSharedmemCarveoutMaxShared),
               name);
 }
 
