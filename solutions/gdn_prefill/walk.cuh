@@ -56,9 +56,11 @@ __device__ __forceinline__ void load_vectors(WalkMemory& shared, const Args& arg
   static_assert(LANES * 8 == DIM, "a lane loads 16 bytes of a token");
   constexpr int AT_ONCE = 8;
   const int place = threadIdx.x % LANES * 8, column = v_head / SERVED * DIM + place;
+  const int warp = __shfl_sync(FULL, threadIdx.x / 32, 0);
 #pragma unroll 1
   for (int start = 0; start < count; start += WALK_THREADS / LANES * AT_ONCE) {
     const int base = start + threadIdx.x / LANES * AT_ONCE;
+    if (start + warp * (WARP_ROWS * AT_ONCE) >= count) break;
     uint4 keys[AT_ONCE + 1], queries[AT_ONCE];  // with the key before
 #pragma unroll
     for (int i = 0; i <= AT_ONCE; ++i) {
@@ -67,22 +69,27 @@ __device__ __forceinline__ void load_vectors(WalkMemory& shared, const Args& arg
       keys[i] = __ldg(reinterpret_cast<const uint4*>(args.k + offset));
       if (i > 0) queries[i - 1] = __ldg(reinterpret_cast<const uint4*>(args.q + offset));
     }
+    float overlaps[AT_ONCE], near[AT_ONCE];
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      overlaps[i] = sum_lanes(dot_words(keys[i + 1], queries[i]));
+      near[i] = sum_lanes(dot_words(keys[i + 1], keys[i]));
+    }
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i) {
       const int row = base + i;
-      const float overlap = sum_lanes(dot_words(keys[i + 1], queries[i]));
-      const float near = sum_lanes(dot_words(keys[i + 1], keys[i]));
-      if (row >= count) continue;
+      if (row >= count) break;
       store_widened(shared.keys[row] + place, keys[i + 1]);
       store_widened(shared.queries[row] + place, queries[i]);
-      if (place == 0) shared.tokens[row].overlap = overlap, shared.tokens[row].near = near;
+      if (place == 0) shared.tokens[row].overlap = overlaps[i], shared.tokens[row].near = near[i];
     }
   }
 }
 
+// By the last threads first: the first ones load the keys of the first tokens.
 __device__ __forceinline__ void load_gates(WalkMemory& shared, const Args& args, const Head& head,
                                            int first, int count, int v_head) {
-  for (int row = threadIdx.x; row < count; row += WALK_THREADS) {
+  for (int row = WALK_THREADS - 1 - threadIdx.x; row < count; row += WALK_THREADS) {
     const int64_t token = first + row, at = token * V_HEADS + v_head;
     const __nv_bfloat16* values = args.v + at * DIM + blockIdx.z * WALK_ROWS;
     const uint4 words = __ldg(reinterpret_cast<const uint4*>(values));
