@@ -48,7 +48,7 @@ struct Args {
   float scale;
   int tokens, num_seqs, slots;
   int most_whole, most_split;  // rank_sequences()
-  int scan_ctas;
+  int solve_ctas, scan_ctas;
 };
 
 // What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16.

@@ -49,48 +49,36 @@
 
 namespace {
 
-// Grid: (slots, 4)
+// Grid: solve_ctas, a multiple of 4: each takes every so manieth slot
 __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
     solve_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SolveMemory& shared = *reinterpret_cast<SolveMemory*>(memory);
   allow_next_launch();
-  const int slot = blockIdx.x, qk_head = blockIdx.y;
-  const int2 chunk = find_chunk(shared, args, slot);
-  if (chunk.y == 0) return;
-  // Blocks of rows differ in length: the second warpgroup takes them the other way round.
-  const int warps = __shfl_sync(FULL, threadIdx.x / 32, 0), warp = warps % 4, head = warps / 4;
-  const int block = head == 0 ? warp : BLOCKS - 1 - warp;
-  const Rows rows = request_rows(args, chunk, qk_head);
-  if (warp == 0) load_gates(shared, args, chunk, slot, qk_head * SERVED + head);
-  store_operands(shared, rows);
-  publish_shared();
-  __syncthreads();  // keys, queries and gates are there
-  Operands* operands = operands_of(args, slot, qk_head);
-  const bool is_storing = threadIdx.x % 128 == 0;  // one thread a warpgroup
-  if (is_storing) {
-    store_bulk(head == 0 ? operands->keys : operands->queries,
-               head == 0 ? shared.keys : shared.queries, sizeof(Operands::keys));
-  }
-  float sums[32];
-  multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
-  if (head == 1) {
-    if (is_storing) finish_bulk_reads();
-    sync_threads_of(1 + head, 128);  // queries have been read: scores take their place
-  }
-  fade_products(shared, head == 1, block, args.scale, sums);
-  publish_shared();
-  __syncthreads();  // A and the scores of both v heads are there
-  invert_corner(shared, head, block);
-  sync_threads_of(1 + head, 128);  // the inverses of my v head are there
-  solve_head(shared, head, block);
-  publish_shared();
-  sync_threads_of(1 + head, 128);  // writes and reads are there
-  if (is_storing) {
-    Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
-    store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
-    store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
-    finish_bulk_reads();
+  const int qk_head = blockIdx.x % QK_HEADS, stride = args.solve_ctas / QK_HEADS;
+  const auto request = [&] {
+    const int2 chunk = shared.chunk;
+    if (chunk.y == 0) return;
+    if (threadIdx.x % 128 < 32) request_gates(shared, args, chunk, threadIdx.x / 128);
+    request_rows(shared, args, chunk, qk_head);
+  };
+  find_chunk(shared, args, blockIdx.x / QK_HEADS, stride);
+  request();
+#pragma unroll 1
+  while (shared.chunk.y > 0) {
+    // Found anew for each chunk, or the compiler keeps all addresses that follow from it.
+    const int warps = __shfl_sync(FULL, threadIdx.x / 32, 0), warp = warps % 4, head = warps / 4;
+    // Blocks of rows differ in length: the second warpgroup takes them the other way round.
+    const int block = head == 0 ? warp : BLOCKS - 1 - warp, slot = shared.slot;
+    convert_rows(shared);
+    if (warp == 0) find_gates(shared, args, shared.chunk.y, slot, qk_head * SERVED + head);
+    __syncthreads();  // slot and chunk have been read
+    find_chunk(shared, args, slot + stride, stride);
+    request();  // on its way while this chunk is solved
+    publish_shared();
+    __syncthreads();  // keys, queries and gates are there
+    solve_chunk(shared, args, slot, qk_head, head, block);
+    __syncthreads();  // all of it has been read
   }
 }
 
@@ -185,8 +173,8 @@ void launch_chunks(const Args& args, cudaStream_t stream) {
   allow_memory(solve_kernel, "solve", SOLVE_BYTES);
   allow_memory(scan_kernel, "scan", sizeof(ScanMemory));
   if (args.tokens > 0) {
-    launch(solve_kernel, "solve", dim3(args.slots, QK_HEADS), Tuning::SOLVE_THREADS,
-           SOLVE_BYTES, false, args, stream);
+    launch(solve_kernel, "solve", dim3(args.solve_ctas), Tuning::SOLVE_THREADS, SOLVE_BYTES, false,
+           args, stream);
   }
   launch(scan_kernel, "scan", dim3(args.scan_ctas), SCAN_THREADS, sizeof(ScanMemory),
          args.tokens > 0, args, stream);
@@ -225,7 +213,8 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   const int64_t longest = slots / (std::max<int64_t>(most_whole, 0) + 1);
   const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
   const DLDevice device = q.device();
-  const int64_t units = V_HEADS * (num_seqs + most_split);
+  const int64_t units = V_HEADS * (num_seqs + most_split), sms = count_sms(device.device_id);
+  const int64_t solving = std::min(slots, sms * Tuning::SOLVE_CTAS / QK_HEADS);
   const Args args = {
       static_cast<const __nv_bfloat16*>(q.data_ptr()),
       static_cast<const __nv_bfloat16*>(k.data_ptr()),
@@ -245,7 +234,8 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(slots),
       static_cast<int>(most_whole),
       static_cast<int>(most_split),
-      static_cast<int>(std::min<int64_t>(units, count_sms(device.device_id))),
+      static_cast<int>(std::max<int64_t>(solving, 1) * QK_HEADS),
+      static_cast<int>(std::min(units, sms)),
   };
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));

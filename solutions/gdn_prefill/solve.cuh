@@ -8,6 +8,7 @@
 
 #include "async_copy.cuh"
 #include "bulk_copy.cuh"
+#include "bulk_hints.cuh"
 #include "fast_math.cuh"
 #include "gates.cuh"
 #include "named_barrier.cuh"
@@ -18,6 +19,10 @@
 #include "warpgroup_rows.cuh"
 
 namespace {
+
+struct RawGates {
+  alignas(16) __nv_bfloat16 a[V_HEADS], b[V_HEADS];
+};
 
 struct SolveMemory {
   alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16
@@ -34,25 +39,35 @@ struct SolveMemory {
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
   alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
   alignas(16) float beta[SERVED][CHUNK];
+  alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
+  RawGates raw_gates[SERVED][CHUNK];
   alignas(8) int2 chunk;  // first token, tokens
+  int slot;               // of it
 };
-constexpr int SOLVE_BYTES = offsetof(SolveMemory, chunk) + sizeof(int2);
+constexpr int SOLVE_BYTES = offsetof(SolveMemory, slot) + sizeof(int);
 static_assert(Tuning::SOLVE_CTAS * (SOLVE_BYTES + 1024) <= 228 * 1024, "that many an SM");
 
-// The chunk that lies in a slot: first token and how many; none: {0, 0}.
-__device__ __forceinline__ int2 find_chunk(SolveMemory& shared, const Args& args, int slot) {
+// Finds the chunk that lies in a slot, or in the next one of every `stride` that holds any: first
+// token and how many; none: {0, 0}. All have read the one before.
+__device__ __forceinline__ void find_chunk(SolveMemory& shared, const Args& args, int slot,
+                                           int stride) {
   if (threadIdx.x == 0) shared.chunk = {0, 0};
   __syncthreads();
 #pragma unroll 1
-  for (int seq = threadIdx.x; seq < args.num_seqs; seq += Tuning::SOLVE_THREADS) {
-    const Range range = load_range(args, seq);
-    const int before = slot - first_slot(range, seq);
-    if (before < 0 || before >= range.chunks()) continue;
-    const int first = range.start + before * CHUNK;
-    shared.chunk = {first, min(range.stop - first, CHUNK)};
+  for (; slot < args.slots; slot += stride) {
+#pragma unroll 1
+    for (int seq = threadIdx.x; seq < args.num_seqs; seq += Tuning::SOLVE_THREADS) {
+      const Range range = load_range(args, seq);
+      const int before = slot - first_slot(range, seq);
+      if (before < 0 || before >= range.chunks()) continue;
+      const int first = range.start + before * CHUNK;
+      shared.chunk = {first, min(range.stop - first, CHUNK)};
+      shared.slot = slot;
+    }
+    __syncthreads();
+    if (shared.chunk.y > 0) return;
+    __syncthreads();  // all have seen that there is none
   }
-  __syncthreads();
-  return shared.chunk;
 }
 
 // Eight bf16 as fp16: exact from 2^-14 to 2^16.
@@ -61,38 +76,51 @@ __device__ __forceinline__ uint4 convert_row(const int4& x) {
   return {pack_f16(a.x, a.y), pack_f16(b.x, b.y), pack_f16(c.x, c.y), pack_f16(d.x, d.y)};
 }
 
-// A thread's share of keys and queries, on their way.
-struct Rows {
-  static constexpr int COUNT = CHUNK * DIM / 8 / Tuning::SOLVE_THREADS;
-  int4 keys[COUNT] = {}, queries[COUNT] = {};
-};
+// A thread's 16 bytes of keys and queries are copied to a place that it alone reads. Rows from the
+// chunk's last on are zero.
+constexpr int ROW_COPIES = CHUNK * DIM / 8 / Tuning::SOLVE_THREADS;
 
-// Rows from the chunk's last on are zero.
-__device__ __forceinline__ Rows request_rows(const Args& args, int2 chunk, int qk_head) {
-  Rows rows;
+__device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& args, int2 chunk,
+                                             int qk_head) {
 #pragma unroll
-  for (int i = 0; i < Rows::COUNT; ++i) {
+  for (int i = 0; i < ROW_COPIES; ++i) {
     const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, row = at / 16;
-    if (row >= chunk.y) continue;
-    const int64_t offset = (int64_t{chunk.x + row} * QK_HEADS + qk_head) * DIM + at % 16 * 8;
-    rows.keys[i] = load_now(reinterpret_cast<const int4*>(args.k + offset));
-    rows.queries[i] = load_now(reinterpret_cast<const int4*>(args.q + offset));
+    const bool is_token = row < chunk.y;
+    const int64_t token = chunk.x + (is_token ? row : 0);
+    const int64_t offset = (token * QK_HEADS + qk_head) * DIM + at % 16 * 8;
+    copy_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
+    copy_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
   }
-  return rows;
+  commit_copies();
 }
 
-__device__ __forceinline__ void store_operands(SolveMemory& shared, const Rows& rows) {
+// Once they have come, as operands.
+__device__ __forceinline__ void convert_rows(SolveMemory& shared) {
+  wait_copies<0>();
 #pragma unroll
-  for (int i = 0; i < Rows::COUNT; ++i) {
+  for (int i = 0; i < ROW_COPIES; ++i) {
     const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, tile = at % 16 / 8;
     const uint32_t place = swizzled(at / 16, at % 8);
-    *reinterpret_cast<uint4*>(shared.keys[tile] + place) = convert_row(rows.keys[i]);
-    *reinterpret_cast<uint4*>(shared.queries[tile] + place) = convert_row(rows.queries[i]);
+    *reinterpret_cast<uint4*>(shared.keys[tile] + place) = convert_row(shared.raw_keys[at]);
+    *reinterpret_cast<uint4*>(shared.queries[tile] + place) = convert_row(shared.raw_queries[at]);
+  }
+}
+
+// a and b of a lane's two tokens, for all heads, to places that it alone reads.
+__device__ __forceinline__ void request_gates(SolveMemory& shared, const Args& args, int2 chunk,
+                                              int served) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = threadIdx.x % 32 * 2 + i;
+    const bool is_token = row < chunk.y;
+    const int64_t at = int64_t{chunk.x + (is_token ? row : 0)} * V_HEADS;
+    copy_chunk_or_clear(shared.raw_gates[served][row].a, args.a + at, is_token);
+    copy_chunk_or_clear(shared.raw_gates[served][row].b, args.b + at, is_token);
   }
 }
 
 // One warp a v head, two tokens a lane. Sums in fp64: next to a g of 0 those of g near 1 remain.
-__device__ __forceinline__ void load_gates(SolveMemory& shared, const Args& args, int2 chunk,
+__device__ __forceinline__ void find_gates(SolveMemory& shared, const Args& args, int tokens,
                                            int slot, int v_head) {
   const int lane = threadIdx.x % 32, served = v_head % SERVED;
   const Head head = load_head(args, v_head);
@@ -100,12 +128,11 @@ __device__ __forceinline__ void load_gates(SolveMemory& shared, const Args& args
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = 2 * lane + i;
-    const int64_t at = int64_t{chunk.x + row} * V_HEADS + v_head;
-    const bool is_token = row < chunk.y;
-    const float a = is_token ? __bfloat162float(args.a[at]) : 0.0f;
-    const float b = is_token ? __bfloat162float(args.b[at]) : 0.0f;
-    log_g[i] = is_token ? LOG2_E * log_decay(head, a) : 0.0;
-    shared.beta[served][row] = is_token ? write_strength(b) : 0.0f;
+    const bool is_token = row < tokens;
+    const RawGates& raw = shared.raw_gates[served][row];
+    log_g[i] = is_token ? LOG2_E * log_decay(head, __bfloat162float(raw.a[v_head])) : 0.0;
+    const float strength = write_strength(__bfloat162float(raw.b[v_head]));
+    shared.beta[served][row] = is_token ? strength : 0.0f;
   }
   double sum = log_g[0] + log_g[1];
 #pragma unroll
@@ -429,6 +456,37 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
   for (int tile = 0; tile < 2; ++tile) {
     multiply_remaining(shared.keys[tile], rows, sums);
     store_rows(shared.below[head][tile], block, sums);
+  }
+}
+
+// Operands of a chunk are in shared memory, published: what the scan reads of it goes to scratch.
+__device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& args, int slot,
+                                            int qk_head, int head, int block) {
+  const bool is_storing = threadIdx.x % 128 == 0;  // one thread a warpgroup
+  Operands* operands = operands_of(args, slot, qk_head);
+  if (is_storing) {
+    store_bulk(head == 0 ? operands->keys : operands->queries,
+               head == 0 ? shared.keys : shared.queries, sizeof(Operands::keys));
+  }
+  float sums[32];
+  multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
+  if (head == 1) {
+    if (is_storing) finish_bulk_reads();
+    sync_threads_of(1 + head, 128);  // queries have been read: scores take their place
+  }
+  fade_products(shared, head == 1, block, args.scale, sums);
+  publish_shared();
+  __syncthreads();  // A and the scores of both v heads are there
+  invert_corner(shared, head, block);
+  sync_threads_of(1 + head, 128);  // the inverses of my v head are there
+  solve_head(shared, head, block);
+  publish_shared();
+  sync_threads_of(1 + head, 128);  // writes and reads are there
+  if (is_storing) {
+    Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
+    store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
+    store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
+    finish_bulk_reads();
   }
 }
 
