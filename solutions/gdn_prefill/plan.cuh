@@ -19,10 +19,10 @@ constexpr int VALUES = 64;                 // columns of V of a warpgroup: the r
 constexpr uint32_t FULL = 0xffffffffu;
 constexpr double LOG2_E = 1.4426950408889634;
 
-// Chosen by sizes and by counting, none by a measurement yet: docs/kernels/gdn_prefill.md.
+// Chosen by sizes and by counting: docs/kernels/gdn_prefill.md.
 struct Tuning {
   static constexpr int SOLVE_THREADS = 256;  // a warpgroup a v head
-  static constexpr int SOLVE_CTAS = 2;       // an SM: 93 KiB, 128 registers
+  static constexpr int SOLVE_CTAS = 2;       // an SM: 113 KiB, 128 registers
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once

@@ -386,9 +386,9 @@ __device__ __forceinline__ void add_residual(const uint32_t (&residual)[4][4], u
   commit_products();
 }
 
-// One chunk. `rounded` is the state as an operand, `before` the output of the chunk before. What does
-// not wait for the keys' products stands in front of that wait, but for what reads sums: of those
-// none can be read, nor is any product left in flight, without the assembler waiting for each one.
+// One chunk. `rounded` is the state as an operand, `before` the output of the chunk before. What
+// does not wait for the keys' products stands in front of that wait, but for what reads sums: of
+// those none can be read, nor any product left in flight, without the assembler waiting for each.
 // The state fades while the queries' products run, for which those of `writes` would wait anyway.
 // All of this chunk is there; it ends when all of the next one is.
 __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn& turn,

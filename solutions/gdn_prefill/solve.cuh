@@ -221,7 +221,8 @@ struct Faded {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       const int tile = 2 * column + side;
-      const float2 fade = *reinterpret_cast<const float2*>(&shared.within[head][8 * tile + 2 * pair]);
+      const float* within = shared.within[head] + 8 * tile + 2 * pair;
+      const float2 fade = *reinterpret_cast<const float2*>(within);
       store(shared, tile, x[2 * side] * (row * fade.x), x[2 * side + 1] * (row * fade.y));
     }
   }
