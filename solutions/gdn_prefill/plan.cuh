@@ -19,14 +19,14 @@ constexpr int VALUES = 64;                 // columns of V of a warpgroup: the r
 constexpr uint32_t FULL = 0xffffffffu;
 constexpr double LOG2_E = 1.4426950408889634;
 
-// Chosen by sizes and by counting, none by a measurement yet: docs/kernels/gdn_prefill.md.
+// Chosen by sizes and by counting: docs/kernels/gdn_prefill.md.
 struct Tuning {
   static constexpr int SOLVE_THREADS = 256;  // a warpgroup a v head
-  static constexpr int SOLVE_CTAS = 2;       // an SM: 93 KiB, 128 registers
+  static constexpr int SOLVE_CTAS = 2;       // an SM: 113 KiB, 128 registers
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
-  static constexpr int SCAN_REGISTERS = 232, SENDER_REGISTERS = 40;  // of 168 with two groups
+  static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
-  static constexpr int WALK_WARPS = 2;       // 8 columns of V a CTA: 128 CTAs a sequence
+  static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
 static_assert(DIM == 2 * 64, "keys lie in two tiles of 64 columns");
 static_assert(BLOCK == 16 && BLOCKS == 4, "invert_corner() and merge_corners() are written out");
@@ -47,7 +47,8 @@ struct Args {
   uint8_t* scratch;             // [slots, 4] Operands, [slots, 8] Solved
   float scale;
   int tokens, num_seqs, slots;
-  int most_whole, most_split;  // find_work()
+  int most_whole, most_split;  // rank_sequences()
+  int solve_ctas, scan_ctas;
 };
 
 // What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16.

@@ -12,10 +12,10 @@
 //     O  = scale diag(exp G) Q S + reads^T R,   reads  = T^T (scale Q K^T o D)^T          [64, V]
 //     S <- exp(G_last) S + writes^T R,          writes = T^T diag(exp(G_last - G)) K      [K, V]
 //
-// solve_kernel, grid (slots, 4): a chunk and q/k head a CTA; it writes K, Q, and for the two v
+// solve_kernel, two CTAs an SM: chunk after chunk of a q/k head; it writes K, Q, and for the two v
 // heads writes, reads and exp G, as tiles that the scan copies whole. scan_kernel, launched with
-// programmatic dependence: a sequence and v head a CTA, long ones two, S^T [64 values, 128] a
-// warpgroup; one more warp requests.
+// programmatic dependence, a CTA an SM: a sequence and v head after the other, long ones halved;
+// S^T [64 values, 128] a warpgroup; a third requests and stores.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice.
 // Flops: 67 million of fp16 products a chunk. The chain of chunks binds few sequences: K S, the
@@ -38,6 +38,7 @@
 
 #include "async_copy.cuh"
 #include "bulk_copy.cuh"
+#include "bulk_hints.cuh"
 #include "named_barrier.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
@@ -48,62 +49,53 @@
 
 namespace {
 
-// Grid: (slots, 4)
+// Grid: solve_ctas, a multiple of 4: each takes every so manieth slot
 __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
     solve_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SolveMemory& shared = *reinterpret_cast<SolveMemory*>(memory);
   allow_next_launch();
-  const int slot = blockIdx.x, qk_head = blockIdx.y;
-  const int2 chunk = find_chunk(shared, args, slot);
-  if (chunk.y == 0) return;
-  // Blocks of rows differ in length: the second warpgroup takes them the other way round.
-  const int warps = __shfl_sync(FULL, threadIdx.x / 32, 0), warp = warps % 4, head = warps / 4;
-  const int block = head == 0 ? warp : BLOCKS - 1 - warp;
-  if (warp == 0) load_gates(shared, args, chunk, slot, qk_head * SERVED + head);
-  load_operands(shared, args, chunk, qk_head);
-  publish_shared();
-  __syncthreads();  // keys, queries and gates are there
-  if (threadIdx.x == 0) {
-    store_bulk(operands_of(args, slot, qk_head), shared.keys, sizeof(Operands));
-  }
-  float sums[32];
-  multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
-  if (head == 0) {
-    fade_products<false>(shared, block, args.scale, sums);
-  } else {
-    fade_products<true>(shared, block, args.scale, sums);
-  }
-  publish_shared();
-  __syncthreads();  // A and the scores of both v heads are there
-  invert_corner(shared, head, block);
-  sync_threads_of(1 + head, 128);  // the inverses of my v head are there
-  solve_head(shared, head, block);
-  publish_shared();
-  sync_threads_of(1 + head, 128);  // writes and reads are there
-  if (threadIdx.x % 128 == 0) {
-    Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
-    store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
-    store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
-    finish_bulk_stores();
+  const int qk_head = blockIdx.x % QK_HEADS, stride = args.solve_ctas / QK_HEADS;
+  const auto request = [&] {
+    const int2 chunk = shared.chunk;
+    if (chunk.y == 0) return;
+    if (threadIdx.x % 128 < 32) request_gates(shared, args, chunk, threadIdx.x / 128);
+    request_rows(shared, args, chunk, qk_head);
+  };
+  find_chunk(shared, args, blockIdx.x / QK_HEADS, stride);
+  request();
+#pragma unroll 1
+  while (shared.chunk.y > 0) {
+    // Found anew for each chunk, or the compiler keeps all addresses that follow from it.
+    const int warps = __shfl_sync(FULL, threadIdx.x / 32, 0), warp = warps % 4, head = warps / 4;
+    // Blocks of rows differ in length: the second warpgroup takes them the other way round.
+    const int block = head == 0 ? warp : BLOCKS - 1 - warp, slot = shared.slot;
+    convert_rows(shared);
+    if (warp == 0) find_gates(shared, args, shared.chunk.y, slot, qk_head * SERVED + head);
+    __syncthreads();  // slot and chunk have been read
+    find_chunk(shared, args, slot + stride, stride);
+    request();  // on its way while this chunk is solved
+    publish_shared();
+    __syncthreads();  // keys, queries and gates are there
+    solve_chunk(shared, args, slot, qk_head, head, block);
+    __syncthreads();  // all of it has been read
   }
 }
 
-// Grid: 8 (N + most_split)
+// Grid: scan_ctas, one an SM
 __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   ScanMemory& shared = *reinterpret_cast<ScanMemory*>(memory);
-  const Work work = share(find_work(shared, args));
-  if (work.groups == 0) return;
-  const int group = __shfl_sync(FULL, threadIdx.x / 128, 0);
-  if (threadIdx.x == 0) init_barriers(shared, work.groups);
-  __syncthreads();  // barriers are there
+  if (threadIdx.x == 0) init_barriers(shared);
+  rank_sequences(shared, args);
+  const int group = share(threadIdx.x / 128);
+  __syncthreads();  // barriers and order are there
   if (group == GROUPS) {
     give_registers<Tuning::SENDER_REGISTERS>();
-    if (threadIdx.x % 128 < SENDERS) request_chunks(shared, args, work);
+    send_chunks(shared, args);
   } else {
     take_registers<Tuning::SCAN_REGISTERS>();
-    if (group < work.groups) scan_chunks(shared, args, work, group);
+    scan_chunks(shared, args, group);
   }
 }
 
@@ -118,7 +110,7 @@ __global__ void __launch_bounds__(WALK_THREADS) walk_kernel(const __grid_constan
   const int64_t offset = ((int64_t{seq} * V_HEADS + v_head) * DIM + row) * DIM;
   Vector state = {};
 #pragma unroll
-  for (int quad = 0; quad < 4; ++quad) {
+  for (int quad = 0; quad < QUADS; ++quad) {
     if (!args.state || range.start == range.stop) continue;
     const float4 x =
         __ldg(reinterpret_cast<const float4*>(args.state + offset + lane_key(quad)));
@@ -135,7 +127,7 @@ __global__ void __launch_bounds__(WALK_THREADS) walk_kernel(const __grid_constan
     walk_tokens(shared, args, first, count, v_head * DIM + row, state);
   }
 #pragma unroll
-  for (int quad = 0; quad < 4; ++quad) {
+  for (int quad = 0; quad < QUADS; ++quad) {
     *reinterpret_cast<float4*>(args.new_state + offset + lane_key(quad)) = {
         state.x[4 * quad], state.x[4 * quad + 1], state.x[4 * quad + 2], state.x[4 * quad + 3]};
   }
@@ -150,13 +142,20 @@ void check_error(cudaError_t error, const char* kernel) {
   TVM_FFI_ICHECK(error == cudaSuccess) << kernel << ": " << cudaGetErrorString(error);
 }
 
-// What a kernel may use is set in front of each launch: it is kept by the device, and said once a
-// process it would be missing on a second one.
+// What a kernel may use is kept by the device: said once a process it would be missing on a second
+// one. Before all launches, since the first does not wait for the next one's preparations.
+template <typename Kernel>
+void allow_memory(Kernel kernel, const char* name, int bytes) {
+  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+              name);
+  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                   cudaSharedmemCarveoutMaxShared),
+              name);
+}
+
 template <typename Kernel>
 void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, bool is_dependent,
             const Args& args, cudaStream_t stream) {
-  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-              name);
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -171,17 +170,26 @@ void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, 
 }
 
 void launch_chunks(const Args& args, cudaStream_t stream) {
+  allow_memory(solve_kernel, "solve", SOLVE_BYTES);
+  allow_memory(scan_kernel, "scan", sizeof(ScanMemory));
   if (args.tokens > 0) {
-    launch(solve_kernel, "solve", dim3(args.slots, QK_HEADS), Tuning::SOLVE_THREADS,
-           sizeof(SolveMemory), false, args, stream);
+    launch(solve_kernel, "solve", dim3(args.solve_ctas), Tuning::SOLVE_THREADS, SOLVE_BYTES, false,
+           args, stream);
   }
-  launch(scan_kernel, "scan", dim3(V_HEADS * (args.num_seqs + args.most_split)), SCAN_THREADS,
-         sizeof(ScanMemory), args.tokens > 0, args, stream);
+  launch(scan_kernel, "scan", dim3(args.scan_ctas), SCAN_THREADS, sizeof(ScanMemory),
+         args.tokens > 0, args, stream);
 }
 
 void launch_walk(const Args& args, cudaStream_t stream) {
+  allow_memory(walk_kernel, "walk", sizeof(WalkMemory));
   launch(walk_kernel, "walk", dim3(args.num_seqs, V_HEADS, DIM / WALK_ROWS), WALK_THREADS,
          sizeof(WalkMemory), false, args, stream);
+}
+
+int count_sms(int device) {
+  int count = 0;
+  check_error(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "device");
+  return count;
 }
 
 int64_t count_slots(int64_t tokens, int64_t num_seqs) { return tokens / CHUNK + num_seqs; }
@@ -204,6 +212,9 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   // More sequences cannot be longer. Without an order among them none is cut.
   const int64_t longest = slots / (std::max<int64_t>(most_whole, 0) + 1);
   const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
+  const DLDevice device = q.device();
+  const int64_t units = V_HEADS * (num_seqs + most_split), sms = count_sms(device.device_id);
+  const int64_t solving = std::min(slots, sms * Tuning::SOLVE_CTAS / QK_HEADS);
   const Args args = {
       static_cast<const __nv_bfloat16*>(q.data_ptr()),
       static_cast<const __nv_bfloat16*>(k.data_ptr()),
@@ -223,8 +234,9 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(slots),
       static_cast<int>(most_whole),
       static_cast<int>(most_split),
+      static_cast<int>(std::max<int64_t>(solving, 1) * QK_HEADS),
+      static_cast<int>(std::min(units, sms)),
   };
-  const DLDevice device = q.device();
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   if (most_whole < 0) return launch_walk(args, stream);

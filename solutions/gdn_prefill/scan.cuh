@@ -1,5 +1,5 @@
 // The state along the chunks of a sequence: 64 columns of V a warpgroup, transposed, in the
-// registers of its products.
+// registers of its products. A third warpgroup brings what they read and stores what they leave.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,6 +8,7 @@
 
 #include "async_copy.cuh"
 #include "bulk_copy.cuh"
+#include "bulk_hints.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
 #include "tensor_core.cuh"
@@ -18,10 +19,8 @@
 namespace {
 
 constexpr int GROUPS = 2;    // warpgroups, 64 columns of V each
-constexpr int SENDERS = 32;  // the warp that requests
-// Nine warps would leave 168 registers to each thread: the warp that requests stands in a warpgroup
-// of its own, which gives its registers away.
-constexpr int SCAN_THREADS = (GROUPS + 1) * 128;
+constexpr int SENDERS = 128;  // threads of the third
+constexpr int SCAN_THREADS = GROUPS * 128 + SENDERS;
 
 struct Stage {
   alignas(1024) Operands operands;
@@ -29,11 +28,26 @@ struct Stage {
   alignas(128) uint8_t values[GROUPS][TILE_BYTES];  // [token][value] bf16, then the output
 };
 
+struct Sequence {
+  Range range;
+  int seq;
+};
+
+// Where the outputs of a chunk belong: first token, tokens, first column, warpgroups.
+struct Place {
+  int token, rows, column, groups;
+};
+
+// Chunks of all that a CTA works on are counted through, as rounds: the one after a sequence's last
+// is the next one's first, and is on its way before.
 struct ScanMemory {
   Stage stages[Tuning::STAGES];
-  alignas(8) uint64_t full[Tuning::STAGES], free[Tuning::STAGES];
-  int chunks[SCAN_THREADS];  // by sequence
-  int seq;
+  // All is there; keys and queries have been read; all has been read and the output is there.
+  alignas(8) uint64_t full[Tuning::STAGES], used[Tuning::STAGES], done[Tuning::STAGES];
+  Place places[2 * Tuning::STAGES];  // one is read up to STAGES rounds late
+  int chunks[SCAN_THREADS];          // by sequence
+  Sequence order[SCAN_THREADS];      // longest first
+  int num_split;
 };
 static_assert(sizeof(ScanMemory) <= 227 * 1024, "what sm_90 gives a CTA");
 static_assert(sizeof(Operands) % 1024 == 0 && sizeof(Operands::keys) % 1024 == 0,
@@ -45,115 +59,214 @@ struct Work {
   int slot, seq, v_head;    // first slot of the sequence
   int first_group, groups;  // of 64 columns
   __device__ int column(int group) const { return v_head * DIM + (first_group + group) * VALUES; }
+  // In state and new_state.
+  __device__ int64_t first_value() const {
+    return (int64_t{seq} * V_HEADS + v_head) * (DIM * DIM) + first_group * (VALUES * DIM);
+  }
 };
 
-// The sequence of so many that are longer. No order among more sequences than threads.
-__device__ __forceinline__ int find_sequence(ScanMemory& shared, const Args& args, int rank) {
-  if (args.num_seqs > SCAN_THREADS) return rank;
+// Longest sequences first, so that none is begun late. No order among more than there are threads.
+__device__ __forceinline__ void rank_sequences(ScanMemory& shared, const Args& args) {
   const int seq = threadIdx.x;
-  const int chunks = seq < args.num_seqs ? load_range(args, seq).chunks() : -1;
+  if (seq == 0) shared.num_split = 0;
+  if (args.num_seqs > SCAN_THREADS) return;
+  Range range = {0, 0};
+  if (seq < args.num_seqs) range = load_range(args, seq);
+  const int chunks = range.chunks();
   shared.chunks[seq] = chunks;
   __syncthreads();
-  if (seq < args.num_seqs) {
-    int before = 0;
-    for (int other = 0; other < args.num_seqs; ++other) {
-      const int others = shared.chunks[other];
-      before += others > chunks || (others == chunks && other < seq);
-    }
-    if (before == rank) shared.seq = seq;
+  if (seq >= args.num_seqs) return;
+  int before = 0, num_split = 0;
+  for (int other = 0; other < args.num_seqs; ++other) {
+    const int others = shared.chunks[other];
+    before += others > chunks || (others == chunks && other < seq);
+    num_split += others > args.most_whole;
   }
-  __syncthreads();
-  return shared.seq;
-}
-
-// Longest sequences first, so that none is begun late. The first most_split of them have two CTAs a
-// v head: each takes half of the columns where the sequence is longer than most_whole chunks, and
-// elsewhere the second has nothing to do.
-__device__ __forceinline__ Work find_work(ScanMemory& shared, const Args& args) {
-  const int split = 2 * V_HEADS * args.most_split, unit = blockIdx.x;
-  const bool may_split = unit < split;
-  const int part = may_split ? unit / 2 : unit - split;
-  const int rank = part / V_HEADS + (may_split ? 0 : args.most_split);
-  const int seq = find_sequence(shared, args, rank);
-  const Range range = load_range(args, seq);
-  const bool is_split = may_split && range.chunks() > args.most_whole;
-  const int half = may_split ? unit % 2 : 0;
-  const int groups = is_split ? 1 : half == 0 ? GROUPS : 0;
-  return {range, first_slot(range, seq), seq, part % V_HEADS, is_split ? half : 0, groups};
+  shared.order[before] = {range, seq};
+  if (seq == 0) shared.num_split = min(num_split, args.most_split);
 }
 
 // Says to the compiler that all lanes hold the same: products in flight suffer no other branches.
-__device__ __forceinline__ Work share(const Work& work) {
-  const auto of = [](int x) { return __shfl_sync(FULL, x, 0); };
-  return {{of(work.range.start), of(work.range.stop)}, of(work.slot), of(work.seq),
-          of(work.v_head), of(work.first_group), of(work.groups)};
+__device__ __forceinline__ int share(int x) { return __shfl_sync(FULL, x, 0); }
+
+// Units: two a v head of the sequences that are split, each half of the columns, one of the others.
+__device__ __forceinline__ Work find_work(const ScanMemory& shared, const Args& args,
+                                          int num_split, int unit) {
+  const int halves = 2 * V_HEADS * num_split;
+  const bool is_half = unit < halves;
+  const int part = is_half ? unit / 2 : unit - halves + V_HEADS * num_split;
+  const int rank = part / V_HEADS;
+  Sequence of = {{0, 0}, rank};
+  if (args.num_seqs > SCAN_THREADS) {
+    of.range = load_range(args, rank);
+  } else {
+    of = shared.order[rank];
+  }
+  const Range range = {share(of.range.start), share(of.range.stop)};
+  const int seq = share(of.seq), first_group = is_half ? unit % 2 : 0;
+  return {range, first_slot(range, seq), seq, part % V_HEADS, first_group, is_half ? 1 : GROUPS};
 }
 
-__device__ __forceinline__ void init_barriers(ScanMemory& shared, int groups) {
+// Calls use(work) for what this CTA works on: a unit of every round of the CTAs, in turns from the
+// front and from the back, so that who has the longest has the shortest next.
+template <typename Use>
+__device__ __forceinline__ void for_works(const ScanMemory& shared, const Args& args, Use use) {
+  const int num_split = share(shared.num_split), ctas = args.scan_ctas, cta = blockIdx.x;
+  const int units = V_HEADS * (args.num_seqs + num_split);
+  bool is_back = false;
+#pragma unroll 1
+  for (int first = 0; first < units; first += ctas, is_back = !is_back) {
+    const int unit = first + (is_back ? ctas - 1 - cta : cta);
+    if (unit < units) use(find_work(shared, args, num_split, unit));
+  }
+}
+
+// The stage of a round and the parity of its barriers.
+struct Turn {
+  int stage, parity;
+  __device__ explicit Turn(int round)
+      : stage(round % Tuning::STAGES), parity(round / Tuning::STAGES % 2) {}
+  __device__ void advance() {
+    ++stage;
+    if (stage == Tuning::STAGES) stage = 0, parity ^= 1;
+  }
+};
+
+__device__ __forceinline__ void init_barriers(ScanMemory& shared) {
 #pragma unroll
   for (int stage = 0; stage < Tuning::STAGES; ++stage) {
-    init_barrier(&shared.full[stage], SENDERS + 1);
-    init_barrier(&shared.free[stage], groups * 4);
+    init_barrier(&shared.full[stage], SENDERS + 2);
+    init_barrier(&shared.used[stage], GROUPS * 4);
+    init_barrier(&shared.done[stage], GROUPS * 4);
   }
   fence_barrier_init();
 }
 
+// A sender's 16 bytes of every sixteenth row of a warpgroup's tile.
+struct Share {
+  int row, column;
+  __device__ Share() : row(threadIdx.x % SENDERS / 8), column(threadIdx.x % 8 * 8) {}
+  __device__ uint8_t* in(uint8_t* tile) const { return tile + swizzled(row, column / 8); }
+};
+constexpr int SHARES = CHUNK / (SENDERS / 8), SHARE_ROWS = SENDERS / 8;
+
 // Value columns of a chunk, a row of 128 bytes a token and group; zero behind the sequence's end.
 __device__ __forceinline__ void request_values(ScanMemory& shared, const Args& args,
-                                               const Work& work, int chunk) {
-  const int stage = chunk % Tuning::STAGES, first = work.range.start + chunk * CHUNK;
-#pragma unroll 8
-  for (int at = threadIdx.x % 32; at < work.groups * CHUNK * 8; at += 32) {
-    const int row = at / 8 % CHUNK, group = at / (8 * CHUNK);
-    const bool is_token = first + row < work.range.stop;
-    const int64_t token = is_token ? first + row : first;
-    const int column = work.column(group) + at % 8 * 8;
-    copy_chunk_or_clear(shared.stages[stage].values[group] + swizzled(row, at % 8),
-                        args.v + token * (V_HEADS * DIM) + column, is_token);
+                                               const Work& work, int chunk, int round) {
+  const Share mine;
+  const int stage = round % Tuning::STAGES, first = work.range.start + chunk * CHUNK;
+  const int rows = min(work.range.stop - first, CHUNK);
+  const int64_t token = first + mine.row;
+  const __nv_bfloat16* from = args.v + token * (V_HEADS * DIM) + work.column(0) + mine.column;
+  uint8_t* to = mine.in(shared.stages[stage].values[0]);
+#pragma unroll
+  for (int group = 0; group < GROUPS; ++group) {
+    if (group >= work.groups) break;
+#pragma unroll
+    for (int i = 0; i < SHARES; ++i) {
+      const __nv_bfloat16* row = from + group * VALUES + i * (SHARE_ROWS * V_HEADS * DIM);
+      const bool is_token = mine.row + i * SHARE_ROWS < rows;
+      copy_chunk_or_clear(to + group * TILE_BYTES + i * (SHARE_ROWS * 128), row, is_token);
+    }
   }
   arrive_with_copies(&shared.full[stage]);
 }
 
-// The requesting warp's part: values at once, what solve_kernel leaves when it has ended.
-__device__ __forceinline__ void request_chunks(ScanMemory& shared, const Args& args,
-                                               const Work& work) {
-  const int chunks = work.range.chunks();
-#pragma unroll 1
-  for (int chunk = 0; chunk < min(chunks, Tuning::STAGES); ++chunk) {
-    request_values(shared, args, work, chunk);
+// The output of a round, from where a sender's next values go.
+__device__ __forceinline__ void store_output(ScanMemory& shared, const Args& args, int round) {
+  const Share mine;
+  const Place place = shared.places[round % (2 * Tuning::STAGES)];
+  const uint8_t* from = mine.in(shared.stages[round % Tuning::STAGES].values[0]);
+  const int64_t token = place.token + mine.row;
+  __nv_bfloat16* to = args.output + token * (V_HEADS * DIM) + place.column + mine.column;
+#pragma unroll
+  for (int group = 0; group < GROUPS; ++group) {
+    if (group >= place.groups) break;
+    uint4 rows[SHARES];
+#pragma unroll
+    for (int i = 0; i < SHARES; ++i) {
+      const uint8_t* row = from + group * TILE_BYTES + i * (SHARE_ROWS * 128);
+      rows[i] = *reinterpret_cast<const uint4*>(row);
+    }
+#pragma unroll
+    for (int i = 0; i < SHARES; ++i) {
+      __nv_bfloat16* row = to + group * VALUES + i * (SHARE_ROWS * V_HEADS * DIM);
+      if (mine.row + i * SHARE_ROWS < place.rows) *reinterpret_cast<uint4*>(row) = rows[i];
+    }
   }
-  wait_for_launches_before();
+}
+
+// What solve_kernel left for a chunk.
+__device__ __forceinline__ void request_operands(ScanMemory& shared, const Args& args,
+                                                 const Work& work, int chunk, int round) {
+  if (threadIdx.x % SENDERS != 0) return;
+  const int stage = round % Tuning::STAGES, first = work.range.start + chunk * CHUNK;
+  shared.places[round % (2 * Tuning::STAGES)] = {first, min(work.range.stop - first, CHUNK),
+                                                 work.column(0), work.groups};
+  const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
+  arrive_expecting(&shared.full[stage], sizeof(Operands));
+  copy_bulk(&shared.stages[stage].operands, operands, sizeof(Operands), &shared.full[stage]);
+}
+
+__device__ __forceinline__ void request_solved(ScanMemory& shared, const Args& args,
+                                               const Work& work, int chunk, int stage) {
+  if (threadIdx.x % SENDERS != 0) return;
+  const Solved* solved = solved_of(args, work.slot + chunk, work.v_head);
+  arrive_expecting(&shared.full[stage], sizeof(Solved));
+  copy_bulk(&shared.stages[stage].solved, solved, sizeof(Solved), &shared.full[stage]);
+}
+
+// Values of the first rounds, which do not wait for solve_kernel.
+__device__ __forceinline__ void request_first(ScanMemory& shared, const Args& args) {
+  int round = 0;
+  for_works(shared, args, [&](const Work& work) {
+    const int chunks = work.range.chunks();
 #pragma unroll 1
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    const int stage = chunk % Tuning::STAGES;
-    if (chunk >= Tuning::STAGES) {
-      wait_phase(&shared.free[stage], (chunk / Tuning::STAGES - 1) % 2);
-      request_values(shared, args, work, chunk);
+    for (int chunk = 0; chunk < chunks && round < Tuning::STAGES; ++chunk) {
+      request_values(shared, args, work, chunk, round++);
     }
-    if (threadIdx.x % 32 == 0) {
-      Stage& to = shared.stages[stage];
-      uint64_t* full = &shared.full[stage];
-      const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
-      const Solved* solved = solved_of(args, work.slot + chunk, work.v_head);
-      arrive_expecting(full, sizeof(Operands) + sizeof(Solved));
-      copy_bulk(&to.operands, operands, sizeof(Operands), full);
-      copy_bulk(&to.solved, solved, sizeof(Solved), full);
+  });
+}
+
+// The senders' part of a CTA's work.
+__device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args) {
+  request_first(shared, args);
+  wait_for_launches_before();
+  int round = 0;
+  for_works(shared, args, [&](const Work& work) {
+    const int chunks = work.range.chunks();
+    if (round > 0 && chunks > 0 && args.state && threadIdx.x % SENDERS == 0) {
+      prefetch_bulk(args.state + work.first_value(), work.groups * VALUES * DIM * sizeof(float));
     }
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
+      const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
+      const bool is_reused = round >= Tuning::STAGES;
+      if (is_reused) wait_phase(&shared.used[stage], parity);
+      request_operands(shared, args, work, chunk, round);
+      if (is_reused) wait_phase(&shared.done[stage], parity);
+      request_solved(shared, args, work, chunk, stage);
+      if (!is_reused) continue;
+      store_output(shared, args, round - Tuning::STAGES);
+      request_values(shared, args, work, chunk, round);
+    }
+  });
+#pragma unroll 1
+  for (int last = max(round - Tuning::STAGES, 0); last < round; ++last) {
+    wait_phase(&shared.done[last % Tuning::STAGES], last / Tuning::STAGES % 2);
+    store_output(shared, args, last);
   }
   commit_copies();
   wait_copies<0>();  // no copy may land in a CTA that has ended
 }
 
-// Calls use(index into the fragment, offset in a [128, 128] state) for pairs of keys.
+// Calls use(index into the fragment, offset in the states) for pairs of keys.
 template <typename Use>
 __device__ __forceinline__ void for_state(const Work& work, int group, Use use) {
-  const int first = (work.first_group + group) * VALUES, warp = threadIdx.x / 32 % 4;
-  const int row = first + 16 * warp + threadIdx.x % 32 / 4;
-  const int64_t head = (int64_t{work.seq} * V_HEADS + work.v_head) * (DIM * DIM);
+  const int row = group * VALUES + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+  const int64_t first = work.first_value() + row * DIM + threadIdx.x % 4 * 2;
 #pragma unroll
-  for (int i = 0; i < 64; i += 2) {
-    use(i, head + (row + i / 2 % 2 * 8) * DIM + i / 4 * 8 + threadIdx.x % 4 * 2);
-  }
+  for (int i = 0; i < 64; i += 2) use(i, first + i / 2 % 2 * 8 * DIM + i / 4 * 8);
 }
 
 __device__ __forceinline__ void load_state(const Args& args, const Work& work, int group,
@@ -171,11 +284,6 @@ __device__ __forceinline__ void store_state(const Args& args, const Work& work, 
   for_state(work, group, [&](int i, int64_t offset) {
     *reinterpret_cast<float2*>(args.new_state + offset) = {state[i], state[i + 1]};
   });
-}
-
-// A warpgroup's values of a chunk.
-__device__ __forceinline__ uint8_t* values_of(ScanMemory& shared, int chunk, int group) {
-  return shared.stages[chunk % Tuning::STAGES].values[group];
 }
 
 // Where a lane's row of four 8 x 8 tiles lies: tokens 8 tile to 8 tile + 15, the warp's values.
@@ -199,124 +307,127 @@ __device__ __forceinline__ void load_values(const uint8_t* tile, uint32_t (&valu
   }
 }
 
+// Decay up to the tokens of the columns that a thread holds of sums.
+__device__ __forceinline__ void load_carry(const float* carry, float2 (&fades)[8]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    fades[i] = *reinterpret_cast<const float2*>(carry + 8 * i + threadIdx.x % 4 * 2);
+  }
+}
+
 // residual = V^T - sums diag(carry), rounded: what the chunk's tokens are to write.
-__device__ __forceinline__ void find_residual(const uint32_t (&values)[4][4], const float* carry,
-                                              const float (&sums)[32], uint32_t (&to)[4][4]) {
+__device__ __forceinline__ void find_residual(const uint32_t (&values)[4][4],
+                                              const float2 (&fades)[8], const float (&sums)[32],
+                                              uint32_t (&to)[4][4]) {
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    const int tile = i / 2;  // of eight tokens
-    const float2 fade = *reinterpret_cast<const float2*>(carry + 8 * tile + threadIdx.x % 4 * 2);
-    const float2 wanted = widen_bf16(values[i / 4][i % 4]);
+    const float2 fade = fades[i / 2], wanted = widen_bf16(values[i / 4][i % 4]);
     to[i / 4][i % 4] = pack_f16(fmaf(-fade.x, sums[2 * i], wanted.x),
                                 fmaf(-fade.y, sums[2 * i + 1], wanted.y));
   }
 }
 
 // sums *= scale diag(carry)
-__device__ __forceinline__ void fade_output(const float* carry, float scale, float (&sums)[32]) {
+__device__ __forceinline__ void fade_output(const float2 (&fades)[8], float scale,
+                                            float (&sums)[32]) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const float2 fade = *reinterpret_cast<const float2*>(carry + 8 * i + threadIdx.x % 4 * 2);
-    const float x = scale * fade.x, y = scale * fade.y;
+    const float x = scale * fades[i].x, y = scale * fades[i].y;
     sums[4 * i] *= x, sums[4 * i + 1] *= y, sums[4 * i + 2] *= x, sums[4 * i + 3] *= y;
   }
 }
 
-// O^T through the place of the warp's values, which it alone has read: 32 bytes a token.
-__device__ __forceinline__ void write_output(ScanMemory& shared, const Args& args,
-                                             const Work& work, int chunk, int group,
+__device__ __forceinline__ void round_output(const float (&sums)[32], uint32_t (&output)[16]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(sums[2 * i], sums[2 * i + 1]);
+    output[i] = *reinterpret_cast<const uint32_t*>(&pair);
+  }
+}
+
+__device__ __forceinline__ void arrive_once_a_warp(uint64_t* barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(barrier);
+}
+
+// O^T of a chunk to the place of the warp's values, which it alone has read; the senders store it.
+__device__ __forceinline__ void leave_output(ScanMemory& shared, int stage, int group,
                                              const uint32_t (&output)[16]) {
-  uint8_t* tile = values_of(shared, chunk, group);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const uint8_t* tile = shared.stages[stage].values[group];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     store_tiles_transposed(shared_address(tile + value_place(2 * i)), output[4 * i],
                            output[4 * i + 1], output[4 * i + 2], output[4 * i + 3]);
   }
-  __syncwarp();
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = 16 * i + lane / 2, column = 2 * warp + lane % 2;
-    const uint4 values = *reinterpret_cast<const uint4*>(tile + swizzled(row, column));
-    const int64_t token = work.range.start + chunk * CHUNK + row;
-    if (token >= work.range.stop) continue;
-    __nv_bfloat16* to = args.output + token * (V_HEADS * DIM) + work.column(group) + column * 8;
-    *reinterpret_cast<uint4*>(to) = values;
-  }
+  arrive_once_a_warp(&shared.done[stage]);
 }
 
-// S^T times keys^T, then times queries^T, as two groups.
-__device__ __forceinline__ void multiply_state(const Operands& operands,
-                                               const uint32_t (&state)[8][4], float (&seen)[32],
-                                               float (&output)[32]) {
+// sums = S^T times the transposed rows: keys or queries.
+__device__ __forceinline__ void multiply_state(const uint32_t (&state)[8][4],
+                                               const uint8_t (&rows)[2][TILE_BYTES],
+                                               float (&sums)[32]) {
   begin_products();
 #pragma unroll
   for (int step = 0; step < 8; ++step) {
-    const uint64_t keys = describe_tile(operands.keys[step / 4]);
-    multiply_f16(seen, state[step], at_step(keys, step % 4), step > 0);
-  }
-  commit_products();
-#pragma unroll
-  for (int step = 0; step < 8; ++step) {
-    const uint64_t queries = describe_tile(operands.queries[step / 4]);
-    multiply_f16(output, state[step], at_step(queries, step % 4), step > 0);
+    multiply_f16(sums, state[step], at_step(describe_tile(rows[step / 4]), step % 4), step > 0);
   }
   commit_products();
 }
 
-// One chunk. `rounded` is the state as an operand; `pending` the output of the chunk before,
-// written while this one's products run.
-__device__ __forceinline__ void step_chunk(ScanMemory& shared, const Args& args,
-                                           const Work& work, int chunk, int group,
-                                           float (&state)[64],
-                                           uint32_t (&rounded)[8][4], uint32_t (&pending)[16]) {
-  Stage& stage = shared.stages[chunk % Tuning::STAGES];
-  const Solved& solved = stage.solved;
-  uint32_t values[4][4], residual[4][4];
-  float seen[32], output[32];
-  wait_phase(&shared.full[chunk % Tuning::STAGES], chunk / Tuning::STAGES % 2);
-  multiply_state(stage.operands, rounded, seen, output);
-  if (chunk > 0) {
-    const int before = (chunk - 1) % Tuning::STAGES;
-    write_output(shared, args, work, chunk - 1, group, pending);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(&shared.free[before]);
+// sums += residual^T rows
+template <int N>
+__device__ __forceinline__ void add_residual(const uint32_t (&residual)[4][4], uint64_t rows,
+                                             float (&sums)[N]) {
+  begin_products();
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    multiply_rows_f16(sums, residual[step], at_rows(rows, step), true);
   }
-  load_values(values_of(shared, chunk, group), values);
+  commit_products();
+}
+
+// One chunk. `rounded` is the state as an operand, `before` the output of the chunk before. What
+// does not wait for the keys' products stands in front of that wait, but for what reads sums: of
+// those none can be read, nor any product left in flight, without the assembler waiting for each.
+// The state fades while the queries' products run, for which those of `writes` would wait anyway.
+// All of this chunk is there; it ends when all of the next one is.
+__device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn& turn,
+                                           bool is_first, bool is_last, int group,
+                                           float (&state)[64], uint32_t (&rounded)[8][4],
+                                           uint32_t (&before)[16]) {
+  const int at = turn.stage;
+  const Stage& stage = shared.stages[at];
+  float seen[32], output[32];
+  uint32_t values[4][4], residual[4][4];
+  float2 fades[8];
+  multiply_state(rounded, stage.operands.keys, seen);
+  multiply_state(rounded, stage.operands.queries, output);
+  if (!is_first) {
+    leave_output(shared, at == 0 ? Tuning::STAGES - 1 : at - 1, group, before);
+  }
+  load_values(stage.values[group], values);
+  load_carry(stage.solved.carry, fades);
+  const float fade = stage.solved.carry[CHUNK - 1];
   wait_products<1>(seen);
-  find_residual(values, solved.carry, seen, residual);
-  const float fade = solved.carry[CHUNK - 1];
+  find_residual(values, fades, seen, residual);
 #pragma unroll
   for (int i = 0; i < 64; ++i) state[i] *= fade;
-  begin_products();
-#pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const uint64_t writes = describe_rows(solved.writes[0], TILE_BYTES);
-    multiply_rows_f16(state, residual[step], at_rows(writes, step), true);
-  }
-  commit_products();
+  add_residual(residual, describe_rows(stage.solved.writes[0], TILE_BYTES), state);
   wait_products<1>(output);
-  fade_output(solved.carry, args.scale, output);
-  begin_products();
-#pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const uint64_t reads = describe_rows(solved.reads, 0);
-    multiply_rows_f16(output, residual[step], at_rows(reads, step), true);
-  }
-  commit_products();
+  arrive_once_a_warp(&shared.used[at]);
+  fade_output(fades, scale, output);
+  add_residual(residual, describe_rows(stage.solved.reads, 0), output);
+  turn.advance();
+  if (!is_last) wait_phase(&shared.full[turn.stage], turn.parity);
   wait_products<1>(state);
   round_fragment(state, rounded);
   wait_products<0>(output);
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(output[2 * i], output[2 * i + 1]);
-    pending[i] = *reinterpret_cast<const uint32_t*>(&pair);
-  }
+  round_output(output, before);
 }
 
-// A warpgroup's part of its sequence.
-__device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args,
-                                            const Work& work, int group) {
+// A warpgroup's part of a sequence.
+__device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& args,
+                                              const Work& work, int group, Turn& turn) {
   const int chunks = work.range.chunks(), thread = threadIdx.x % 128;
   float state[64];
   if (chunks > 0) {
@@ -325,20 +436,44 @@ __device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args
 #pragma unroll
     for (int i = 0; i < 64; ++i) state[i] = 0.0f;
   }
-  uint32_t rounded[8][4], pending[16] = {};
+  uint32_t rounded[8][4], output[16] = {};
   round_fragment(state, rounded);
+  int last = 0;
+  if (chunks > 0) wait_phase(&shared.full[turn.stage], turn.parity);
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    step_chunk(shared, args, work, chunk, group, state, rounded, pending);
+    last = turn.stage;
+    step_chunk(shared, args.scale, turn, chunk == 0, chunk == chunks - 1, group, state, rounded,
+               output);
   }
+  if (chunks > 0) leave_output(shared, last, group, output);
   store_state(args, work, group, state);
-  if (chunks > 0) {
-    write_output(shared, args, work, chunks - 1, group, pending);
-  }
   if (work.seq == 0) clear_rows(args, 0, work.range.start, work.column(group), VALUES, thread, 128);
   if (work.seq == args.num_seqs - 1) {
     clear_rows(args, work.range.stop, args.tokens, work.column(group), VALUES, thread, 128);
   }
+}
+
+// A warpgroup without columns: its arrivals count as well.
+__device__ __forceinline__ void skip_chunks(ScanMemory& shared, int chunks, Turn& turn) {
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
+    wait_phase(&shared.full[turn.stage], turn.parity);
+    arrive_once_a_warp(&shared.used[turn.stage]);
+    arrive_once_a_warp(&shared.done[turn.stage]);
+  }
+}
+
+// A warpgroup's part of a CTA's work.
+__device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args, int group) {
+  Turn turn(0);
+  for_works(shared, args, [&](const Work& work) {
+    if (group < work.groups) {
+      scan_sequence(shared, args, work, group, turn);
+    } else {
+      skip_chunks(shared, work.range.chunks(), turn);
+    }
+  });
 }
 
 }  // namespace

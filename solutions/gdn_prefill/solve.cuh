@@ -3,9 +3,12 @@
 
 #include <cuda_fp16.h>
 
+#include <cstddef>
 #include <cstdint>
 
+#include "async_copy.cuh"
 #include "bulk_copy.cuh"
+#include "bulk_hints.cuh"
 #include "fast_math.cuh"
 #include "gates.cuh"
 #include "named_barrier.cuh"
@@ -17,67 +20,107 @@
 
 namespace {
 
+struct RawGates {
+  alignas(16) __nv_bfloat16 a[V_HEADS], b[V_HEADS];
+};
+
 struct SolveMemory {
-  alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16; with queries as in Operands
-  uint8_t queries[2][TILE_BYTES];
+  alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16
+  union {
+    uint8_t queries[2][TILE_BYTES];
+    // scale (Q K^T o D) [i][j], in the end Solved::reads
+    uint8_t scores[SERVED][TILE_BYTES];
+  };
   // The strict lower part of A in two terms, [i][j], then its 16 x 16 inverses on the diagonal; in
   // the end Solved::writes.
   uint8_t below[SERVED][2][TILE_BYTES];
-  uint8_t scores[SERVED][TILE_BYTES];  // scale (Q K^T o D) [i][j], in the end Solved::reads
   alignas(16) float corners[SERVED][BLOCKS][BLOCK * BLOCK];  // transposed blocks of A, inverses
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
   alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
   alignas(16) float beta[SERVED][CHUNK];
+  alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
+  RawGates raw_gates[SERVED][CHUNK];
   alignas(8) int2 chunk;  // first token, tokens
+  int slot;               // of it
 };
-static_assert(Tuning::SOLVE_CTAS * (sizeof(SolveMemory) + 1024) <= 227 * 1024, "that many an SM");
+constexpr int SOLVE_BYTES = offsetof(SolveMemory, slot) + sizeof(int);
+static_assert(Tuning::SOLVE_CTAS * (SOLVE_BYTES + 1024) <= 228 * 1024, "that many an SM");
 
-// The chunk that lies in a slot: first token and how many; none: {0, 0}.
-__device__ __forceinline__ int2 find_chunk(SolveMemory& shared, const Args& args, int slot) {
+// Finds the chunk that lies in a slot, or in the next one of every `stride` that holds any: first
+// token and how many; none: {0, 0}. All have read the one before.
+__device__ __forceinline__ void find_chunk(SolveMemory& shared, const Args& args, int slot,
+                                           int stride) {
   if (threadIdx.x == 0) shared.chunk = {0, 0};
   __syncthreads();
-  for (int seq = threadIdx.x; seq < args.num_seqs; seq += Tuning::SOLVE_THREADS) {
-    const Range range = load_range(args, seq);
-    const int before = slot - first_slot(range, seq);
-    if (before < 0 || before >= range.chunks()) continue;
-    const int first = range.start + before * CHUNK;
-    shared.chunk = {first, min(range.stop - first, CHUNK)};
+#pragma unroll 1
+  for (; slot < args.slots; slot += stride) {
+#pragma unroll 1
+    for (int seq = threadIdx.x; seq < args.num_seqs; seq += Tuning::SOLVE_THREADS) {
+      const Range range = load_range(args, seq);
+      const int before = slot - first_slot(range, seq);
+      if (before < 0 || before >= range.chunks()) continue;
+      const int first = range.start + before * CHUNK;
+      shared.chunk = {first, min(range.stop - first, CHUNK)};
+      shared.slot = slot;
+    }
+    __syncthreads();
+    if (shared.chunk.y > 0) return;
+    __syncthreads();  // all have seen that there is none
   }
-  __syncthreads();
-  return shared.chunk;
 }
 
 // Eight bf16 as fp16: exact from 2^-14 to 2^16.
-__device__ __forceinline__ uint4 convert_row(const uint4& x) {
+__device__ __forceinline__ uint4 convert_row(const int4& x) {
   const float2 a = widen_bf16(x.x), b = widen_bf16(x.y), c = widen_bf16(x.z), d = widen_bf16(x.w);
   return {pack_f16(a.x, a.y), pack_f16(b.x, b.y), pack_f16(c.x, c.y), pack_f16(d.x, d.y)};
 }
 
-// Rows from the count-th on are zero.
-__device__ __forceinline__ void load_operands(SolveMemory& shared, const Args& args, int2 chunk,
-                                              int qk_head) {
-  constexpr int LOADS = CHUNK * DIM / 8 / Tuning::SOLVE_THREADS;
-  uint4 keys[LOADS] = {}, queries[LOADS] = {};
+// A thread's 16 bytes of keys and queries are copied to a place that it alone reads. Rows from the
+// chunk's last on are zero.
+constexpr int ROW_COPIES = CHUNK * DIM / 8 / Tuning::SOLVE_THREADS;
+
+__device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& args, int2 chunk,
+                                             int qk_head) {
 #pragma unroll
-  for (int i = 0; i < LOADS; ++i) {
+  for (int i = 0; i < ROW_COPIES; ++i) {
     const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, row = at / 16;
-    if (row >= chunk.y) continue;
-    const int64_t offset = (int64_t{chunk.x + row} * QK_HEADS + qk_head) * DIM + at % 16 * 8;
-    keys[i] = __ldg(reinterpret_cast<const uint4*>(args.k + offset));
-    queries[i] = __ldg(reinterpret_cast<const uint4*>(args.q + offset));
+    const bool is_token = row < chunk.y;
+    const int64_t token = chunk.x + (is_token ? row : 0);
+    const int64_t offset = (token * QK_HEADS + qk_head) * DIM + at % 16 * 8;
+    copy_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
+    copy_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
   }
+  commit_copies();
+}
+
+// Once they have come, as operands.
+__device__ __forceinline__ void convert_rows(SolveMemory& shared) {
+  wait_copies<0>();
 #pragma unroll
-  for (int i = 0; i < LOADS; ++i) {
+  for (int i = 0; i < ROW_COPIES; ++i) {
     const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, tile = at % 16 / 8;
     const uint32_t place = swizzled(at / 16, at % 8);
-    *reinterpret_cast<uint4*>(shared.keys[tile] + place) = convert_row(keys[i]);
-    *reinterpret_cast<uint4*>(shared.queries[tile] + place) = convert_row(queries[i]);
+    *reinterpret_cast<uint4*>(shared.keys[tile] + place) = convert_row(shared.raw_keys[at]);
+    *reinterpret_cast<uint4*>(shared.queries[tile] + place) = convert_row(shared.raw_queries[at]);
+  }
+}
+
+// a and b of a lane's two tokens, for all heads, to places that it alone reads.
+__device__ __forceinline__ void request_gates(SolveMemory& shared, const Args& args, int2 chunk,
+                                              int served) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = threadIdx.x % 32 * 2 + i;
+    const bool is_token = row < chunk.y;
+    const int64_t at = int64_t{chunk.x + (is_token ? row : 0)} * V_HEADS;
+    copy_chunk_or_clear(shared.raw_gates[served][row].a, args.a + at, is_token);
+    copy_chunk_or_clear(shared.raw_gates[served][row].b, args.b + at, is_token);
   }
 }
 
 // One warp a v head, two tokens a lane. Sums in fp64: next to a g of 0 those of g near 1 remain.
-__device__ __forceinline__ void load_gates(SolveMemory& shared, const Args& args, int2 chunk,
+__device__ __forceinline__ void find_gates(SolveMemory& shared, const Args& args, int tokens,
                                            int slot, int v_head) {
   const int lane = threadIdx.x % 32, served = v_head % SERVED;
   const Head head = load_head(args, v_head);
@@ -85,12 +128,11 @@ __device__ __forceinline__ void load_gates(SolveMemory& shared, const Args& args
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = 2 * lane + i;
-    const int64_t at = int64_t{chunk.x + row} * V_HEADS + v_head;
-    const bool is_token = row < chunk.y;
-    const float a = is_token ? __bfloat162float(args.a[at]) : 0.0f;
-    const float b = is_token ? __bfloat162float(args.b[at]) : 0.0f;
-    log_g[i] = is_token ? LOG2_E * log_decay(head, a) : 0.0;
-    shared.beta[served][row] = is_token ? write_strength(b) : 0.0f;
+    const bool is_token = row < tokens;
+    const RawGates& raw = shared.raw_gates[served][row];
+    log_g[i] = is_token ? LOG2_E * log_decay(head, __bfloat162float(raw.a[v_head])) : 0.0;
+    const float strength = write_strength(__bfloat162float(raw.b[v_head]));
+    shared.beta[served][row] = is_token ? strength : 0.0f;
   }
   double sum = log_g[0] + log_g[1];
 #pragma unroll
@@ -131,6 +173,10 @@ __device__ __forceinline__ void multiply_keys(const uint8_t (&rows)[2][TILE_BYTE
   wait_products<0>(sums);
 }
 
+__device__ __forceinline__ float2 widen_f16(uint32_t pair) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+
 // x = high + low, both fp16.
 __device__ __forceinline__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   const __half2 pair = __floats2half2_rn(x, y);
@@ -144,104 +190,82 @@ __device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
   return exp2_approx((later.x - earlier.x) + (later.y - earlier.y));
 }
 
-// Two entries of row i: scores, or those of A in two terms.
-template <bool IS_SCORE>
-__device__ __forceinline__ void store_pair(SolveMemory& shared, int head, uint32_t place, float x,
-                                           float y) {
-  if (IS_SCORE) {
-    *reinterpret_cast<uint32_t*>(shared.scores[head] + place) = pack_f16(x, y);
-  } else {
-    uint32_t high, low;
-    split(x, y, high, low);
-    *reinterpret_cast<uint32_t*>(shared.below[head][0] + place) = high;
-    *reinterpret_cast<uint32_t*>(shared.below[head][1] + place) = low;
-  }
-}
+// What a thread scales: two entries each of rows i of K K^T, for A, or of Q K^T, for the scores.
+struct Faded {
+  bool is_score;
+  int head, i, block, pair;
+  float factor;
 
-// Block (block, column), column < block: the decay is that to the end of the column's tokens times
-// that from there on, one factor a column and one a row, neither above 1.
-template <bool IS_SCORE>
-__device__ __forceinline__ void fade_block(SolveMemory& shared, int i, int column,
-                                           const float (&factors)[SERVED],
-                                           const float (&sums)[32], int half) {
-  const int pair = threadIdx.x % 4;
-  float rows[SERVED];
-#pragma unroll
-  for (int head = 0; head < SERVED; ++head) {
-    const float2(&elapsed)[CHUNK] = shared.elapsed[head];
-    rows[head] = factors[head] * fade_between(elapsed[i], elapsed[BLOCK * column + BLOCK - 1]);
-  }
-#pragma unroll
-  for (int tile = 2 * column; tile < 2 * column + 2; ++tile) {
+  // Two entries of tile `tile` of the row.
+  __device__ void store(SolveMemory& shared, int tile, float x, float y) const {
     const uint32_t place = swizzled(i, tile) + 4 * pair;
-#pragma unroll
-    for (int head = 0; head < SERVED; ++head) {
-      const float2 columns =
-          *reinterpret_cast<const float2*>(&shared.within[head][8 * tile + 2 * pair]);
-      const float x = sums[4 * tile + 2 * half] * (rows[head] * columns.x);
-      const float y = sums[4 * tile + 2 * half + 1] * (rows[head] * columns.y);
-      store_pair<IS_SCORE>(shared, head, place, x, y);
+    if (is_score) {
+      *reinterpret_cast<uint32_t*>(shared.scores[head] + place) = pack_f16(x, y);
+    } else if (tile / 2 < block) {
+      uint32_t high, low;
+      split(x, y, high, low);
+      *reinterpret_cast<uint32_t*>(shared.below[head][0] + place) = high;
+      *reinterpret_cast<uint32_t*>(shared.below[head][1] + place) = low;
+    } else {  // transposed
+      float* corner = shared.corners[head][block] + (tile % 2 * 8 + 2 * pair) * BLOCK + i % BLOCK;
+      corner[0] = x;
+      corner[BLOCK] = y;
     }
   }
-}
 
-// Block (block, block): scores up to the diagonal, or what is below it, transposed, to `corners`.
-template <bool IS_SCORE>
-__device__ __forceinline__ void fade_corner(SolveMemory& shared, int i, int block,
-                                            const float (&factors)[SERVED],
-                                            const float (&sums)[32], int half) {
-  const int pair = threadIdx.x % 4;
+  // Block (block, column), column < block: the decay is that to the end of the column's tokens
+  // times that from there on, one factor a column and one a row, neither above 1.
+  __device__ void fade_block(SolveMemory& shared, int column, const float (&x)[4]) const {
+    const float2(&elapsed)[CHUNK] = shared.elapsed[head];
+    const float row = factor * fade_between(elapsed[i], elapsed[BLOCK * column + BLOCK - 1]);
 #pragma unroll
-  for (int tile = 2 * block; tile < 2 * block + 2; ++tile) {
-    const int j = 8 * tile + 2 * pair;
+    for (int side = 0; side < 2; ++side) {
+      const int tile = 2 * column + side;
+      const float* within = shared.within[head] + 8 * tile + 2 * pair;
+      const float2 fade = *reinterpret_cast<const float2*>(within);
+      store(shared, tile, x[2 * side] * (row * fade.x), x[2 * side + 1] * (row * fade.y));
+    }
+  }
+
+  // Block (block, block): scores up to the diagonal, or A below it.
+  __device__ void fade_corner(SolveMemory& shared, const float (&x)[4]) const {
+    const float2 later = shared.elapsed[head][i];
 #pragma unroll
-    for (int head = 0; head < SERVED; ++head) {
-      const float2 later = shared.elapsed[head][i];
+    for (int side = 0; side < 2; ++side) {
+      const int tile = 2 * block + side, j = 8 * tile + 2 * pair, least = is_score ? j : j + 1;
       const float4 earlier = *reinterpret_cast<const float4*>(&shared.elapsed[head][j]);
       const float fade_x = fade_between(later, {earlier.x, earlier.y});
       const float fade_y = fade_between(later, {earlier.z, earlier.w});
-      const float x = sums[4 * tile + 2 * half] * factors[head] * fade_x;
-      const float y = sums[4 * tile + 2 * half + 1] * factors[head] * fade_y;
-      if (IS_SCORE) {
-        const uint32_t place = swizzled(i, tile) + 4 * pair;
-        store_pair<true>(shared, head, place, j <= i ? x : 0.0f, j < i ? y : 0.0f);
-      } else {
-        float* corner = shared.corners[head][block] + j % BLOCK * BLOCK + i % BLOCK;
-        corner[0] = j < i ? x : 0.0f;
-        corner[BLOCK] = j + 1 < i ? y : 0.0f;
-      }
+      store(shared, tile, least <= i ? x[2 * side] * factor * fade_x : 0.0f,
+            least < i ? x[2 * side + 1] * factor * fade_y : 0.0f);
     }
   }
-}
-
-// Scores above the diagonal, which a product of whole tiles reads.
-__device__ __forceinline__ void clear_block(SolveMemory& shared, int i, int column) {
-#pragma unroll
-  for (int tile = 2 * column; tile < 2 * column + 2; ++tile) {
-#pragma unroll
-    for (int head = 0; head < SERVED; ++head) {
-      store_pair<true>(shared, head, swizzled(i, tile) + threadIdx.x % 4 * 4, 0.0f, 0.0f);
-    }
-  }
-}
+};
 
 // From K K^T (of the first warpgroup) A below the diagonal, from Q K^T (of the second) the scores.
-template <bool IS_SCORE>
-__device__ __forceinline__ void fade_products(SolveMemory& shared, int block, float scale,
-                                              const float (&sums)[32]) {
+// One piece of code for both heads and kinds: most of a cold start is the fetch of instructions.
+__device__ __forceinline__ void fade_products(SolveMemory& shared, bool is_score, int block,
+                                              float scale, const float (&sums)[32]) {
+#pragma unroll 1
+  for (int head = 0; head < SERVED; ++head) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int i = BLOCK * block + threadIdx.x % 32 / 4 + 8 * half;
-    float factors[SERVED];
+    for (int half = 0; half < 2; ++half) {
+      const int i = BLOCK * block + threadIdx.x % 32 / 4 + 8 * half;
+      const float factor = is_score ? scale : shared.beta[head][i];
+      const Faded row = {is_score, head, i, block, static_cast<int>(threadIdx.x % 4), factor};
 #pragma unroll
-    for (int head = 0; head < SERVED; ++head) {
-      factors[head] = IS_SCORE ? scale : shared.beta[head][i];
-    }
-#pragma unroll
-    for (int column = 0; column < BLOCKS; ++column) {
-      if (column < block) fade_block<IS_SCORE>(shared, i, column, factors, sums, half);
-      if (column == block) fade_corner<IS_SCORE>(shared, i, column, factors, sums, half);
-      if (IS_SCORE && column > block) clear_block(shared, i, column);
+      for (int column = 0; column < BLOCKS; ++column) {
+        const float* of = sums + 8 * column + 2 * half;
+        const float x[4] = {of[0], of[1], of[4], of[5]};
+        if (column < block) {
+          row.fade_block(shared, column, x);
+        } else if (column == block) {
+          row.fade_corner(shared, x);
+        } else if (is_score) {  // above the diagonal: products of whole tiles read it
+          row.store(shared, 2 * column, 0.0f, 0.0f);
+          row.store(shared, 2 * column + 1, 0.0f, 0.0f);
+        }
+      }
     }
   }
 }
@@ -289,24 +313,29 @@ struct Terms {
   uint32_t high[4], low[4];
 };
 
-// Columns [16 m, +16) times factors of these columns.
-__device__ __forceinline__ Terms split_block(const float (&rows)[8][4], int m, float2 left,
-                                             float2 right) {
-  const float(&x)[4] = rows[2 * m];
-  const float(&y)[4] = rows[2 * m + 1];
+__device__ __forceinline__ Terms split_sums(const float (&x)[8]) {
   Terms terms;
-  split(x[0] * left.x, x[1] * left.y, terms.high[0], terms.low[0]);
-  split(x[2] * left.x, x[3] * left.y, terms.high[1], terms.low[1]);
-  split(y[0] * right.x, y[1] * right.y, terms.high[2], terms.low[2]);
-  split(y[2] * right.x, y[3] * right.y, terms.high[3], terms.low[3]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) split(x[2 * i], x[2 * i + 1], terms.high[i], terms.low[i]);
   return terms;
 }
 
-// Three of the four products of two terms, each with sums of its own: the chain is shorter.
+// terms[i] *= {x, y} of fade(i)
+template <typename Fade>
+__device__ __forceinline__ void scale_terms(Terms& terms, Fade fade) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 by = fade(i), high = widen_f16(terms.high[i]), low = widen_f16(terms.low[i]);
+    split((high.x + low.x) * by.x, (high.y + low.y) * by.y, terms.high[i], terms.low[i]);
+  }
+}
+
+// Three of the four products of two terms, the small ones with sums of their own: the chain is
+// shorter.
 struct Sums {
-  float x[3][2][4];
+  float x[2][2][4];
   __device__ float operator[](int i) const {  // of 8
-    return x[0][i / 4][i % 4] + (x[1][i / 4][i % 4] + x[2][i / 4][i % 4]);
+    return x[0][i / 4][i % 4] + x[1][i / 4][i % 4];
   }
 };
 
@@ -322,114 +351,144 @@ __device__ __forceinline__ void multiply_block(SolveMemory& shared, int head, in
   for (int half = 0; half < 2; ++half) {
     multiply_f16(sums.x[0][half], terms.high, high[2 * half], high[2 * half + 1]);
     multiply_f16(sums.x[1][half], terms.low, high[2 * half], high[2 * half + 1]);
-    multiply_f16(sums.x[2][half], terms.high, low[2 * half], low[2 * half + 1]);
+    multiply_f16(sums.x[1][half], terms.high, low[2 * half], low[2 * half + 1]);
   }
 }
 
 // rows [16 x 64] = rows [16 block, +16) of the transposed inverse of I + A, Y. With D the inverses
 // of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T, block after block.
 __device__ __forceinline__ void merge_corners(SolveMemory& shared, int head, int block,
-                                              float (&rows)[8][4]) {
+                                              Terms (&rows)[BLOCKS]) {
   const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
-  const float2 one = {1.0f, 1.0f};
 #pragma unroll
   for (int i = 0; i < BLOCKS; ++i) {
-    if (i == block) {
+    float x[8];
+    if (i < block) {
+      rows[i] = {};
+    } else if (i == block) {
       const float* corner = shared.corners[head][i] + 2 * pair;
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
         const int row = group + part % 2 * 8, column = part / 2 * 8;
         const float2 xy = *reinterpret_cast<const float2*>(corner + row * BLOCK + column);
-        rows[2 * i + part / 2][part % 2 * 2] = xy.x;
-        rows[2 * i + part / 2][part % 2 * 2 + 1] = xy.y;
+        x[2 * part] = xy.x, x[2 * part + 1] = xy.y;
       }
-    } else if (i > block) {
+      rows[i] = split_sums(x);
+    } else {
       Sums sums = {}, merged = {};
 #pragma unroll
-      for (int m = 0; m < BLOCKS; ++m) {
-        if (m < block || m >= i) continue;
-        multiply_block(shared, head, i, m, split_block(rows, m, one, one), sums);
+      for (int m = 0; m < i; ++m) {
+        if (m >= block) multiply_block(shared, head, i, m, rows[m], sums);
       }
-      float negated[8][4];
 #pragma unroll
-      for (int part = 0; part < 8; ++part) negated[part / 4][part % 4] = -sums[part];
-      multiply_block(shared, head, i, i, split_block(negated, 0, one, one), merged);
+      for (int part = 0; part < 8; ++part) x[part] = -sums[part];
+      multiply_block(shared, head, i, i, split_sums(x), merged);
 #pragma unroll
-      for (int part = 0; part < 8; ++part) rows[2 * i + part / 4][part % 4] = merged[part];
+      for (int part = 0; part < 8; ++part) x[part] = merged[part];
+      rows[i] = split_sums(x);
     }
   }
 }
 
 // sums = rows scores^T: [j][i], what the residual of token j adds to output i.
 __device__ __forceinline__ void multiply_scores(const uint8_t* scores,
-                                                const float (&rows)[8][4], float (&sums)[32]) {
-  Terms terms[BLOCKS];
-#pragma unroll
-  for (int m = 0; m < BLOCKS; ++m) {
-    terms[m] = split_block(rows, m, {1.0f, 1.0f}, {1.0f, 1.0f});
-  }
+                                                const Terms (&rows)[BLOCKS], float (&sums)[32]) {
   const uint64_t tile = describe_tile(scores);
   begin_products();
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {
-    multiply_f16(sums, terms[m].low, at_step(tile, m), m > 0);
-    multiply_f16(sums, terms[m].high, at_step(tile, m), true);
+    multiply_f16(sums, rows[m].low, at_step(tile, m), m > 0);
+    multiply_f16(sums, rows[m].high, at_step(tile, m), true);
   }
   commit_products();
   wait_products<0>(sums);
 }
 
-// sums = (rows with the decay to the chunk's end) keys: [j][key], what the residual of token j adds
-// to the state.
-__device__ __forceinline__ void multiply_remaining(SolveMemory& shared, int head,
-                                                   const float (&rows)[8][4], float (&sums)[64]) {
-  Terms terms[BLOCKS];
-#pragma unroll
-  for (int m = 0; m < BLOCKS; ++m) {
-    const float* remaining = shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2;
-    terms[m] = split_block(rows, m, *reinterpret_cast<const float2*>(remaining),
-                           *reinterpret_cast<const float2*>(remaining + 8));
-  }
-  const uint64_t keys = describe_rows(shared.keys[0], TILE_BYTES);
+// sums = rows times 64 columns of keys: [j][key], what the residual of token j adds to the state.
+__device__ __forceinline__ void multiply_remaining(const uint8_t* keys,
+                                                   const Terms (&rows)[BLOCKS],
+                                                   float (&sums)[32]) {
+  const uint64_t tile = describe_rows(keys, 0);
   begin_products();
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {
-    multiply_rows_f16(sums, terms[m].low, at_rows(keys, m), m > 0);
-    multiply_rows_f16(sums, terms[m].high, at_rows(keys, m), true);
+    multiply_rows_f16(sums, rows[m].low, at_rows(tile, m), m > 0);
+    multiply_rows_f16(sums, rows[m].high, at_rows(tile, m), true);
   }
   commit_products();
   wait_products<0>(sums);
 }
 
 // Rows [16 block, +16) of a tile, from 64 columns of sums.
-template <int N>
-__device__ __forceinline__ void store_rows(uint8_t* tile, int block, const float (&sums)[N],
-                                           int first) {
+__device__ __forceinline__ void store_rows(uint8_t* tile, int block, const float (&sums)[32]) {
   const int row = BLOCK * block + threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const float* x = sums + first + 4 * i;
+    const float* x = sums + 4 * i;
     uint8_t* place = tile + 4 * pair;
     *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) = pack_f16(x[0], x[1]);
     *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) = pack_f16(x[2], x[3]);
   }
 }
 
-// A warpgroup's v head from the corners' inverses on, a warp 16 rows j.
+// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. Factors of rows and columns
+// are applied to the terms: 22 bits, and no other registers.
 __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
-  float rows[8][4] = {};
+  Terms rows[BLOCKS];
   merge_corners(shared, head, block, rows);
   const float* beta = shared.beta[head] + BLOCK * block + threadIdx.x % 32 / 4;
   const float strengths[2] = {beta[0], beta[8]};
 #pragma unroll
-  for (int i = 0; i < 32; ++i) rows[i / 4][i % 4] *= strengths[i % 4 / 2];
-  float reads[32], writes[64];
-  multiply_scores(shared.scores[head], rows, reads);
+  for (int m = 0; m < BLOCKS; ++m) {
+    scale_terms(rows[m], [&](int i) { return float2{strengths[i % 2], strengths[i % 2]}; });
+  }
+  float sums[32];
+  multiply_scores(shared.scores[head], rows, sums);
   sync_threads_of(1 + head, 128);  // all have read what is overwritten from here on
-  store_rows(shared.scores[head], block, reads, 0);
-  multiply_remaining(shared, head, rows, writes);
-  store_rows(shared.below[head][0], block, writes, 0);
-  store_rows(shared.below[head][1], block, writes, 32);
+  store_rows(shared.scores[head], block, sums);
+#pragma unroll
+  for (int m = 0; m < BLOCKS; ++m) {  // the decay to the chunk's end
+    const float* remaining = shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2;
+    scale_terms(rows[m], [&](int i) {
+      return *reinterpret_cast<const float2*>(remaining + i / 2 * 8);
+    });
+  }
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+    multiply_remaining(shared.keys[tile], rows, sums);
+    store_rows(shared.below[head][tile], block, sums);
+  }
+}
+
+// Operands of a chunk are in shared memory, published: what the scan reads of it goes to scratch.
+__device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& args, int slot,
+                                            int qk_head, int head, int block) {
+  const bool is_storing = threadIdx.x % 128 == 0;  // one thread a warpgroup
+  Operands* operands = operands_of(args, slot, qk_head);
+  if (is_storing) {
+    store_bulk(head == 0 ? operands->keys : operands->queries,
+               head == 0 ? shared.keys : shared.queries, sizeof(Operands::keys));
+  }
+  float sums[32];
+  multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
+  if (head == 1) {
+    if (is_storing) finish_bulk_reads();
+    sync_threads_of(1 + head, 128);  // queries have been read: scores take their place
+  }
+  fade_products(shared, head == 1, block, args.scale, sums);
+  publish_shared();
+  __syncthreads();  // A and the scores of both v heads are there
+  invert_corner(shared, head, block);
+  sync_threads_of(1 + head, 128);  // the inverses of my v head are there
+  solve_head(shared, head, block);
+  publish_shared();
+  sync_threads_of(1 + head, 128);  // writes and reads are there
+  if (is_storing) {
+    Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
+    store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
+    store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
+    finish_bulk_reads();
+  }
 }
 
 }  // namespace

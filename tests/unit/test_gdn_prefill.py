@@ -215,10 +215,10 @@ def test_bad_output_names_the_argument():
 # (tokens, sequences, capability, can build): route, native most_whole or portable launch
 CHOICES = [
     ((0, 3, (9, 0), True), ("native", None)),
-    ((72, 1, (9, 0), True), ("native", None)),
-    ((73, 1, (9, 0), True), ("native", 0)),
-    ((128, 8, (9, 0), True), ("native", None)),
-    ((129, 8, (9, 0), True), ("native", 0)),
+    ((96, 1, (9, 0), True), ("native", None)),
+    ((97, 1, (9, 0), True), ("native", 0)),
+    ((152, 8, (9, 0), True), ("native", None)),
+    ((153, 8, (9, 0), True), ("native", 0)),
     ((256, 200, (9, 0), True), ("native", None)),
     ((257, 200, (9, 0), True), ("native", 12)),
     ((8192, 9, (9, 0), True), ("native", 8)),
