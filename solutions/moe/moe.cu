@@ -247,7 +247,7 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
   call.stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   switch (100 * tiles + rows) {
-    case 116: return run_stream<Shape<1, 16, 11, 4>>(call);
+    case 116: return run_stream<Shape<1, 16, 9, 6>>(call);
     case 464: return run_stream<Shape<4, 64, 4, 5>>(call);
     default: TVM_FFI_ICHECK(false) << "moe: no units of " << tiles << " tiles and " << rows;
   }

@@ -23,7 +23,7 @@ constexpr int LANE_EXPERTS = EXPERTS / 32, GROUP_LANES = 32 / GROUPS;
 constexpr int ROUTERS = 32 * ROUTED_ROWS;  // threads
 constexpr int MOST_ALONE = 128;            // tokens that one launch routes and packs
 constexpr int ROUTING_CTAS = 8;            // of that launch, one cluster
-constexpr int PACKED_BLOCKS = 8;           // blocks of 32 tokens that a CTA of pack_kernel packs
+constexpr int PACKED_BLOCKS = 2;           // blocks of 32 tokens that a CTA of pack_kernel packs
 constexpr int TAKEN = INT32_MIN;           // below the key of every finite score
 
 static_assert(MOST_ALONE <= ROUTING_CTAS * ROUTED_ROWS, "a warp a token");
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(ROUTERS, 1)
   if (lane == 0) args.routing.block_counts[blockIdx.x * LOCAL + warp] = __popc(members);
 }
 
-// Grid: (T / 256,) rounded up. Packs 256 tokens, whose rows follow from the counts of all blocks.
+// Grid: (T / 64,) rounded up. Packs 64 tokens, whose rows follow from the counts of all blocks.
 __global__ void __launch_bounds__(ROUTERS, 1)
     pack_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ int counts[LOCAL];
