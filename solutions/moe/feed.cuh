@@ -8,6 +8,7 @@
 #include "async_copy.cuh"
 #include "device_flags.cuh"
 #include "plan.cuh"
+#include "read_once.cuh"
 #include "small_copy.cuh"
 #include "tensor_map.cuh"
 #include "warpgroup.cuh"
@@ -32,13 +33,17 @@ __device__ __forceinline__ void request_weights(SharedMemory<S>& shared, const A
   arrive_expecting(full, sizeof(shared.weights[stage]));
 #pragma unroll
   for (int i = 0; i < S::BLOCKS; ++i) {
-    const int k = (first_block + i) * BLOCK;
-    if (unit.kind == FIRST) {
-      copy_box(shared.weights[stage][i], &args.w1, full, k, 0, 0, unit.part * 4 * S::TILES,
-               unit.expert);
+    const int k = (first_block + i) * BLOCK, eights = unit.part * 4 * S::TILES;
+    const int row = unit.expert * HIDDEN + unit.part * 64 * S::TILES;
+    uint8_t* to = shared.weights[stage][i];
+    if (unit.kind == FIRST && unit.is_read_once) {
+      copy_box_once(to, &args.w1, full, k, 0, 0, eights, unit.expert);
+    } else if (unit.kind == FIRST) {
+      copy_box(to, &args.w1, full, k, 0, 0, eights, unit.expert);
+    } else if (unit.is_read_once) {
+      copy_box_once(to, &args.w2, full, k, row);
     } else {
-      copy_box(shared.weights[stage][i], &args.w2, full, k,
-               unit.expert * HIDDEN + unit.part * 64 * S::TILES);
+      copy_box(to, &args.w2, full, k, row);
     }
   }
 }

@@ -6,8 +6,8 @@
 //     C[t,e]    = silu(X[t] W1[e,2048:]^T) * (X[t] W1[e,:2048]^T)              [2048]
 //     output[t] = sum_e weight[t,e] C[t,e] W2[e]^T                              [7168]
 //
-// Launches: routing and packing (one CTA up to 128 tokens, two launches beyond), both products in
-// one persistent kernel, combine. From the second on they are set up while the one before runs.
+// Launches: routing and packing (one cluster up to 128 tokens, two launches beyond), both products
+// in one persistent kernel, combine. From the second on they are set up while the one before runs.
 //
 // The persistent kernel, one CTA an SM: units are 64 TILES weight rows of an expert times up to
 // ROWS packed rows, taken in order from a counter, the first product's before the second's. A warp
@@ -92,11 +92,13 @@ void check_error(cudaError_t error) {
   TVM_FFI_ICHECK(error == cudaSuccess) << "moe: " << cudaGetErrorString(error);
 }
 
-// is_chained: set up while the launch before it runs.
+// How a kernel is launched: all CTAs as one cluster, or set up while the launch before it runs.
+enum How { ALONE, CLUSTER, CHAINED };
+
 struct Launch {
   dim3 grid;
   int threads, bytes;
-  bool is_chained;
+  How how;
 };
 
 // Said in front of the first launch of each call: it is kept by the device.
@@ -106,19 +108,22 @@ void allow_shared(void (*kernel)(A), int bytes) {
 }
 
 template <typename A>
-void launch(void (*kernel)(A), const Launch& how, cudaStream_t stream, const A& args) {
+void launch(void (*kernel)(A), const Launch& it, cudaStream_t stream, const A& args) {
   cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t config = {};
-  config.gridDim = how.grid;
-  config.blockDim = dim3(how.threads);
-  config.dynamicSmemBytes = how.bytes;
+  config.gridDim = it.grid;
+  config.blockDim = dim3(it.threads);
+  config.dynamicSmemBytes = it.bytes;
   config.stream = stream;
-  if (how.is_chained) {
+  if (it.how == CHAINED) {
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+  } else if (it.how == CLUSTER) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {it.grid.x, 1, 1};
   }
+  config.attrs = &attribute;
+  config.numAttrs = it.how != ALONE;
   check_error(cudaLaunchKernelEx(&config, kernel, args));
 }
 
@@ -186,19 +191,19 @@ struct Call {
 void launch_routing(const Call& call) {
   const int num_tokens = call.args.num_tokens;
   if (num_tokens <= MOST_ALONE) {
-    const Launch how = {dim3(1), ROUTERS, 0, false};
-    return launch(route_and_pack_kernel, how, call.stream, call.route);
+    const Launch it = {dim3(ROUTING_CTAS), ROUTERS, 0, CLUSTER};
+    return launch(route_and_pack_kernel, it, call.stream, call.route);
   }
   const int blocks = (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
-  launch(route_kernel, {dim3(blocks), ROUTERS, 0, false}, call.stream, call.route);
+  launch(route_kernel, {dim3(blocks), ROUTERS, 0, ALONE}, call.stream, call.route);
   const int packers = (blocks + PACKED_BLOCKS - 1) / PACKED_BLOCKS;
-  launch(pack_kernel, {dim3(packers), ROUTERS, 0, true}, call.stream, call.route);
+  launch(pack_kernel, {dim3(packers), ROUTERS, 0, CHAINED}, call.stream, call.route);
 }
 
 void launch_combine(const Call& call) {
   const CombineArgs args = {call.args.routing, call.args.expert_out, call.output};
   const dim3 grid(call.args.num_tokens, COMBINE_PARTS);
-  launch(combine_kernel, {grid, COMBINERS, 0, true}, call.stream, args);
+  launch(combine_kernel, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
 
 template <typename S>
@@ -210,8 +215,8 @@ void run_stream(Call& call) {
   describe_weights<S>(call.args, call.w1, call.w2);
   allow_shared(stream_kernel<S>, BYTES);
   launch_routing(call);
-  const Launch how = {dim3(call.num_sms), THREADS, BYTES, true};
-  launch(stream_kernel<S>, how, call.stream, call.args);
+  const Launch it = {dim3(call.num_sms), THREADS, BYTES, CHAINED};
+  launch(stream_kernel<S>, it, call.stream, call.args);
   launch_combine(call);
 }
 
@@ -242,7 +247,7 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
   call.stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   switch (100 * tiles + rows) {
-    case 116: return run_stream<Shape<1, 16, 11, 4>>(call);
+    case 116: return run_stream<Shape<1, 16, 9, 6>>(call);
     case 464: return run_stream<Shape<4, 64, 4, 5>>(call);
     default: TVM_FFI_ICHECK(false) << "moe: no units of " << tiles << " tiles and " << rows;
   }

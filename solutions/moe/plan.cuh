@@ -84,6 +84,7 @@ struct alignas(16) Unit {
   int expert, part;     // part: which 64 * TILES rows of the weights
   int first_row, rows;  // packed
   int tile;             // row tile, counted over all experts
+  bool is_read_once;    // no other unit has its weights
 };
 
 template <typename S>
@@ -144,6 +145,8 @@ __device__ __forceinline__ Unit find_unit(int ticket, int rows, int rows_through
   unit.first_row = row_before + tile * S::ROWS;
   unit.rows = min(all_rows - tile * S::ROWS, S::ROWS);
   unit.tile = tile_before + tile;
+  // The L2 reads 256 bytes of a weight row at a time: a stage has to take them all.
+  unit.is_read_once = of_expert == 1 && S::BLOCKS * BLOCK == 256;
   unit.kind = is_first ? FIRST : SECOND;
   return unit;
 }

@@ -12,6 +12,8 @@
 
 #include <cfloat>
 
+#include "async_copy.cuh"
+#include "cluster.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
 
@@ -19,9 +21,12 @@ namespace {
 
 constexpr int LANE_EXPERTS = EXPERTS / 32, GROUP_LANES = 32 / GROUPS;
 constexpr int ROUTERS = 32 * ROUTED_ROWS;  // threads
-constexpr int MOST_ALONE = 128;            // tokens that one CTA routes and packs
-constexpr int PACKED_BLOCKS = 8;           // blocks of 32 tokens that a CTA of pack_kernel packs
+constexpr int MOST_ALONE = 128;            // tokens that one launch routes and packs
+constexpr int ROUTING_CTAS = 8;            // of that launch, one cluster
+constexpr int PACKED_BLOCKS = 2;           // blocks of 32 tokens that a CTA of pack_kernel packs
 constexpr int TAKEN = INT32_MIN;           // below the key of every finite score
+
+static_assert(MOST_ALONE <= ROUTING_CTAS * ROUTED_ROWS, "a warp a token");
 
 struct RouteArgs {
   const float* logits;         // [T, 256]
@@ -188,33 +193,58 @@ __device__ __forceinline__ int rows_before(int (&counts)[LOCAL], int count) {
   return __shfl_sync(FULL, through, expert) - counts[expert];
 }
 
-// Grid: (1,). Routes and packs up to 128 tokens.
+// What the CTA that packs holds of few tokens.
+struct FewTokens {
+  uint2 locals[MOST_ALONE];
+  int counts[LOCAL];
+  uint64_t routed;  // a barrier: the locals of all tokens have landed
+};
+
+// A warp's token, routed; its local experts go to the CTA that packs.
+__device__ __forceinline__ void route_to_first(FewTokens& shared, const RouteArgs& args,
+                                               int token) {
+  const bool is_token = token < args.num_tokens;
+  const uint2 locals = is_token ? route(args, token) : uint2{};
+  wait_cluster();  // the barrier of the CTA that packs is there
+  if (!is_token || threadIdx.x % 32 != 0) return;
+  const float2 bits = {__uint_as_float(locals.x), __uint_as_float(locals.y)};
+  send(address_in(shared_address(&shared.locals[token]), 0), bits,
+       address_in(shared_address(&shared.routed), 0));
+}
+
+// Grid: (8,), one cluster. Routes up to 128 tokens, of which each CTA has every eighth: a warp
+// takes 1300 instructions, and 32 warps of an SM would wait for one another. The first CTA packs.
 __global__ void __launch_bounds__(ROUTERS, 1)
     route_and_pack_kernel(const __grid_constant__ RouteArgs args) {
-  __shared__ uint2 locals[MOST_ALONE];
-  __shared__ int counts[LOCAL];
+  __shared__ FewTokens shared;
   allow_next_launch();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  clear_counters(args.routing);
-#pragma unroll 1
-  for (int token = warp; token < MOST_ALONE; token += ROUTED_ROWS) {
-    const uint2 packed = token < args.num_tokens ? route(args, token) : uint2{FULL, FULL};
-    if (lane == 0) locals[token] = packed;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = cluster_rank();
+  if (threadIdx.x == 0) {
+    init_barrier(&shared.routed, 1);
+    fence_barrier_init();
+    if (rank == 0) arrive_expecting(&shared.routed, args.num_tokens * sizeof(uint2));
   }
-  __syncthreads();
+  arrive_cluster();
+  if (rank == 0) clear_counters(args.routing);
+  route_to_first(shared, args, warp * ROUTING_CTAS + rank);
+  if (rank != 0) return;
+  wait_phase(&shared.routed, 0);
   uint2 mine[MOST_ALONE / 32];
   int count = 0;
 #pragma unroll
   for (int i = 0; i < MOST_ALONE / 32; ++i) {
-    mine[i] = locals[32 * i + lane];
+    if (32 * i >= args.num_tokens) break;
+    const int token = 32 * i + lane;
+    mine[i] = token < args.num_tokens ? shared.locals[token] : uint2{FULL, FULL};
     count += __popc(__ballot_sync(FULL, find_slot(mine[i], warp) >= 0));
   }
-  int row = rows_before(counts, count);
-  if (threadIdx.x < LOCAL) args.routing.counts[threadIdx.x] = counts[threadIdx.x];
+  int row = rows_before(shared.counts, count);
+  if (threadIdx.x < LOCAL) args.routing.counts[threadIdx.x] = shared.counts[threadIdx.x];
 #pragma unroll
   for (int i = 0; i < MOST_ALONE / 32; ++i) {
-    row = pack(args.routing, mine[i], 32 * i + lane, row);
+    if (32 * i >= args.num_tokens) break;
     const int token = 32 * i + lane;
+    row = pack(args.routing, mine[i], token, row);
     if (warp == i && token < args.num_tokens) mark_absent(args.routing, mine[i], token);
   }
 }
@@ -237,7 +267,7 @@ __global__ void __launch_bounds__(ROUTERS, 1)
   if (lane == 0) args.routing.block_counts[blockIdx.x * LOCAL + warp] = __popc(members);
 }
 
-// Grid: (T / 256,) rounded up. Packs 256 tokens, whose rows follow from the counts of all blocks.
+// Grid: (T / 64,) rounded up. Packs 64 tokens, whose rows follow from the counts of all blocks.
 __global__ void __launch_bounds__(ROUTERS, 1)
     pack_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ int counts[LOCAL];
