@@ -19,6 +19,8 @@ is in flight, and the state passes through registers once.
 
 Numerics: fp32 throughout; S0 is formed before the sums, as the definition does, so that a decay
 near 0 also tames a huge state; output is rounded once to bf16. See docs/kernels/gdn_decode.md.
+
+The portable route is below. The native route, step.cu, is taken where it can be built.
 """
 
 import math
@@ -31,6 +33,12 @@ import triton.language as tl
 from .arguments import require, require_disjoint
 from .gdn_gates import decay, write_strength
 from .target import is_interpreted
+from .toolkit import ARCHITECTURES, can_build
+
+try:
+    from .native import run_native
+except ModuleNotFoundError:  # packed with --route portable
+    run_native = None
 
 NUM_QK_HEADS = 4
 NUM_V_HEADS = 8
@@ -97,7 +105,7 @@ def step_kernel(
 #   B <= 16   at most 4096 CTAs, all resident at once: still a single round trip
 #   larger    32 CTAs of 4 KiB keep 128 KiB in flight per SM, four times what covers the latency
 #             at full bandwidth; the fixed work of a CTA (gates, q.k) is spread over 8 rows
-LAUNCHES = (
+PORTABLE_LAUNCHES = (
     (1, {"BLOCK_V": 2, "num_warps": 1}),
     (16, {"BLOCK_V": 4, "num_warps": 1}),
     (math.inf, {"BLOCK_V": 8, "num_warps": 1}),
@@ -107,12 +115,41 @@ LAUNCHES = (
 # The interpreter's cost is per CTA, not per element.
 INTERPRETER_LAUNCH = {"BLOCK_V": 64, "num_warps": 1}
 
+# (largest batch, shape of the native route: lanes of a row, rows of a warp, warps of a CTA).
+#   B = 1     128 CTAs of two warps, one an SM
+#   B <= 8    two to eight CTAs an SM, all resident at once
+#   larger    CTAs of one warp: the next begins as soon as one has stored
+NATIVE_LAUNCHES = (
+    (8, {"lanes": 8, "rows": 4, "warps": 2}),
+    (16, {"lanes": 8, "rows": 4, "warps": 1}),
+    (math.inf, {"lanes": 16, "rows": 8, "warps": 1}),
+)
 
-def choose(batch_size, *, interpreted=False):
-    """Block size and warps for a batch size: the first row of LAUNCHES that reaches it."""
-    if interpreted:
-        return INTERPRETER_LAUNCH
-    return next(launch for limit, launch in LAUNCHES if batch_size <= limit)
+
+def choose(
+    batch_size,
+    *,
+    capability=None,
+    can_build=False,
+    is_aligned=True,
+    has_state=True,
+    interpreted=False,
+):
+    """Route, "native" or "portable", and its launch: the first row that reaches batch_size.
+
+    capability: compute capability of the tensors' device, None without one.
+    can_build: whether the native route is there and this machine can compile it.
+    is_aligned: whether all tensors begin on 16-byte boundaries.
+    has_state: whether there is a state to read; zeros are the portable route's work.
+    """
+    is_native = can_build and is_aligned and has_state and capability in ARCHITECTURES
+    if is_native and not interpreted:
+        return "native", _first(NATIVE_LAUNCHES, batch_size)
+    return "portable", INTERPRETER_LAUNCH if interpreted else _first(PORTABLE_LAUNCHES, batch_size)
+
+
+def _first(launches, batch_size):
+    return next(launch for limit, launch in launches if batch_size <= limit)
 
 
 def check(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state):
@@ -153,8 +190,25 @@ def run(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state):
     batch_size = check(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state)
     if batch_size == 0:
         return
-    launch = choose(batch_size, interpreted=is_interpreted(step_kernel))
-    grid = (batch_size * NUM_V_HEADS * (HEAD_SIZE // launch["BLOCK_V"]),)
+    tensors = (q, k, v, state, A_log, a, dt_bias, b, output, new_state)
+    capability = torch.cuda.get_device_capability(q.device) if q.is_cuda else None
+    route, launch = choose(
+        batch_size,
+        capability=capability,
+        can_build=run_native is not None and can_build(capability),
+        is_aligned=all(x is None or x.data_ptr() % 16 == 0 for x in tensors),
+        has_state=state is not None,
+        interpreted=is_interpreted(step_kernel),
+    )
+    scale = float(scale) if scale else HEAD_SIZE**-0.5
+    if route == "native":
+        run_native(*tensors[:8], scale, output, new_state, **launch)
+    else:
+        _run_portable(*tensors, scale, launch)
+
+
+def _run_portable(q, k, v, state, A_log, a, dt_bias, b, output, new_state, scale, launch):
+    grid = (q.shape[0] * NUM_V_HEADS * (HEAD_SIZE // launch["BLOCK_V"]),)
     with torch.cuda.device_of(q):
         step_kernel[grid](
             q,
@@ -167,7 +221,7 @@ def run(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state):
             b,
             output,
             new_state,
-            float(scale) if scale else HEAD_SIZE**-0.5,
+            scale,
             V_HEADS=NUM_V_HEADS,
             GROUP=NUM_V_HEADS // NUM_QK_HEADS,
             D=HEAD_SIZE,

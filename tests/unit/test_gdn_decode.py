@@ -1,5 +1,7 @@
 """gdn_decode, packed and built as the judge builds it, against the fp64 oracle."""
 
+import sys
+
 import pytest
 import torch
 
@@ -218,6 +220,34 @@ def test_bad_output_names_the_argument():
         room(*inputs.values(), output, inputs["state"])
     with raises_naming(ValueError, "output:", "overlap with v"):
         room(*inputs.values(), inputs["v"], new_state)
+
+
+# (batch size, capability, can_build) -> route, and rows of a warp or of a CTA
+CHOICES = [
+    ((1, (9, 0), True), ("native", 4)),
+    ((16, (9, 0), True), ("native", 4)),
+    ((4096, (9, 0), True), ("native", 8)),
+    ((64, (10, 0), True), ("native", 8)),
+    ((1, (9, 0), False), ("portable", 2)),
+    ((4, (8, 9), True), ("portable", 4)),
+    ((17, None, False), ("portable", 8)),
+]
+
+
+@pytest.mark.parametrize(("axes", "wanted"), CHOICES, ids=str)
+def test_chooses_route_and_launch(axes, wanted):
+    batch_size, capability, can_build = axes
+    choose = sys.modules[build("gdn_decode")._callable.__module__].choose
+    route, launch = choose(batch_size, capability=capability, can_build=can_build)
+    assert (route, launch["rows" if route == "native" else "BLOCK_V"]) == wanted
+
+
+@pytest.mark.parametrize(
+    "unfit", [{"is_aligned": False}, {"has_state": False}, {"interpreted": True}], ids=str
+)
+def test_the_portable_route_takes_what_the_native_one_cannot(unfit):
+    choose = sys.modules[build("gdn_decode")._callable.__module__].choose
+    assert choose(1, capability=(9, 0), can_build=True, **unfit)[0] == "portable"
 
 
 @pytest.mark.parametrize(

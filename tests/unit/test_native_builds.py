@@ -26,6 +26,9 @@ BUILDS = [
     ("dsa_attention", "attend.cu", "100a", 4),
     ("dsa_attention", "attend.cu", "103a", 4),
     ("dsa_indexer", "index.cu", "90a", 2),
+    ("gdn_decode", "step.cu", "90a", 24),
+    ("gdn_decode", "step.cu", "100a", 24),
+    ("gdn_decode", "step.cu", "103a", 24),
 ]
 
 
