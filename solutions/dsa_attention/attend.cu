@@ -169,14 +169,16 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     const Entries second = load_entries<CLUSTER>(args, token, rank, 1);
     if (threadIdx.x == COMPUTING) init_barriers(shared);
     if (CLUSTER > 1) arrive_cluster();  // my barriers are there
-    __syncthreads();
+    __syncthreads_or(0);
     survey<CLUSTER>(shared, block, args.num_rows, rank);
     return help<CLUSTER>(shared, args, token, rank, second);
   }
-  const Entries first = load_entries<CLUSTER>(args, token, rank, 0);
-  request_query(shared, args, token);
+  Entries first = load_entries<CLUSTER>(args, token, rank, 0);
   if (CLUSTER > 1) arrive_cluster();
-  __syncthreads();
+  request_query(shared, args, token);
+  // The barrier's result, 0, keeps the assembler from awaiting the indices in front of it.
+  const int nothing = __syncthreads_or(0);
+  first = {first.low | nothing, first.high | nothing};
   const uint64_t valid = vote(first, args.num_rows);
   request_tile<WARPS>(shared.tiles[0], args, first, valid, threadIdx.x / 32);
   commit_copies();
