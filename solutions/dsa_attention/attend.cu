@@ -9,26 +9,26 @@
 //     output = softmax(s) ckv                  [16, 512]   0 if n = 0
 //
 // Grid: a cluster of CLUSTER CTAs a token. Blocks of 16 slots belong to CTAs by their place, not by
-// the rank of their valid entries, so that a warp knows which rows to request as soon as it has read
-// their indices. The first four blocks are CTA 0's: a row with valid entries there alone is the work
-// of one CTA, and the others end.
-// Eight warps of a CTA compute, tile by tile of 64 rows: in q K^T a warp has 16 rows and half of the
-// columns, in the softmax the eight rows that it then knows, in p ckv 64 columns. Four warps help:
-// they find out whose the valid entries are, request the rows of all tiles but the first, exchange
-// maxima and sums, and find what each sender counts in the merge.
+// the rank of their valid entries, so that a warp knows which rows to request as soon as it has
+// read their indices. The first four blocks are CTA 0's: a row with valid entries there alone is
+// the work of one CTA, and the others end.
+// Eight warps of a CTA compute, tile by tile of 64 rows: in q K^T a warp has 16 rows and half of
+// the columns, in the softmax the eight rows that it then knows, in p ckv 64 columns. Four warps
+// help: they find out whose the valid entries are, request the rows of all tiles but the first,
+// exchange maxima and sums, and find what each sender counts in the merge.
 //
 // Bytes: 1152 a valid entry, read once for both products; flops: 34 816 a valid entry. Thousands of
 // tokens are bound by DRAM, a few by the chain launch, indices, rows, products, merge.
 //
 // Idea: nothing but loads lies between launch and request. Rows of [ckv | kpe] lie in shared memory
-// once, padded so that both products read them without bank conflicts. Logits, maxima and sums stay in
-// the registers of who weighs them; fragments of q K^T and p ckv have the same heads in a lane.
-// Partial sums travel in bf16 from shared memory to shared memory, warp by warp, and count there on a
-// barrier: no scratch, no second launch.
+// once, padded so that both products read them without bank conflicts. Logits, maxima and sums stay
+// in the registers of who weighs them; fragments of q K^T and p ckv have the same heads in a lane.
+// Partial sums travel in bf16 from shared memory to shared memory, warp by warp, and count there on
+// a barrier: no scratch, no second launch.
 //
 // Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product, its sum
-// is not; partial sums of several CTAs are rounded to bf16 once more; exp2 with the scale folded in.
-// Only -1 is padding, but any index outside the cache counts as padding and is never read.
+// is not; partial sums of several CTAs are rounded to bf16 once more; exp2 with the scale folded
+// in. Only -1 is padding, but any index outside the cache counts as padding and is never read.
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>

@@ -97,8 +97,8 @@ __device__ __forceinline__ Work read_survey(Shared& shared) {
   return work;
 }
 
-// Requests the rows of a tile: of blocks with a valid entry the valid rows, and zeros for the others,
-// since weights of 0 times whatever lies there must be 0. MEMBERS warps take rows in turns.
+// Requests the rows of a tile: of blocks with a valid entry the valid rows, and zeros for the
+// others, since weights of 0 times whatever lies there must be 0. MEMBERS warps take rows in turns.
 template <int MEMBERS>
 __device__ __forceinline__ void request_tile(uint8_t* tile, const Args& args,
                                              const Entries& entries, uint64_t valid, int member) {

@@ -13,8 +13,8 @@
 
 namespace {
 
-// The result of one CTA. Fragments are 4 bytes, lines 128: each warp turns its own 64 columns through
-// shared memory.
+// The result of one CTA. Fragments are 4 bytes, lines 128: each warp turns its own 64 columns
+// through shared memory.
 template <typename Shared>
 __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int64_t token,
                                             const Sums& acc) {

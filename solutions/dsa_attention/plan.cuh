@@ -19,9 +19,9 @@ constexpr int ROW = CKV_BYTES + KPE_BYTES + 16;
 constexpr int BLOCK = 16, BLOCKS = SLOTS / BLOCK;  // consecutive slots, the rows of an mma
 
 struct Tuning {
-  static constexpr int TILE = 64;    // rows of a stage, 73 KiB
-  static constexpr int STAGES = 2;   // with 16 CTAs a token all of its rows lie there at once
-  static constexpr int FIRST = 4;    // blocks that one CTA takes rather than share and merge
+  static constexpr int TILE = 64;   // rows of a stage, 73 KiB
+  static constexpr int STAGES = 2;  // with 16 CTAs a token all of its rows lie there at once
+  static constexpr int FIRST = 4;   // blocks that one CTA takes rather than share and merge
 };
 constexpr int TILE = Tuning::TILE, STAGES = Tuning::STAGES, FIRST = Tuning::FIRST;
 constexpr int TILE_BLOCKS = TILE / BLOCK;
@@ -55,9 +55,9 @@ struct Args {
   int num_rows;
 };
 
-// A piece of what a CTA sends of its sums: [head][column] of as many columns as one warp has for one
-// owner, in bf16, the groups of eight columns permuted by head so that fragments are stored without
-// bank conflicts.
+// A piece of what a CTA sends of its sums: [head][column] of as many columns as one warp has for
+// one owner, in bf16, the groups of eight columns permuted by head so that fragments are stored
+// without bank conflicts.
 template <int CLUSTER>
 struct Piece {
   static constexpr int OWNED = CKV / CLUSTER;  // columns of a CTA in the merge
@@ -76,14 +76,14 @@ struct SharedMemory {
   alignas(128) uint8_t query[HEADS * ROW];
   alignas(128) uint8_t tiles[STAGES][TILE * ROW];
   alignas(128) Piece<CLUSTER> received[CLUSTER][Piece<CLUSTER>::AN_OWNER];  // [sender][piece]
-  alignas(16) float4 halves[WARPS][32];        // [warp][lane]: logits for the warp of the other half
+  alignas(16) float4 halves[WARPS][32];             // [for warp][lane]: logits
   alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16
-  alignas(16) float tops[HEADS][WARPS];        // of a tile
-  alignas(16) float sums[HEADS][WARPS];        // of a run
-  float top[HEADS];                            // of a run
-  alignas(16) float factors[HEADS][LARGEST];   // [head][sender]: what its sums count
-  alignas(16) float2 peers[HEADS][LARGEST];    // [head][sender]: maximum, sum
-  alignas(16) int2 surveyed[HELPERS];          // owners of valid entries, tiles of mine that hold some
+  alignas(16) float tops[HEADS][WARPS];             // of a tile
+  alignas(16) float sums[HEADS][WARPS];             // of a run
+  float top[HEADS];                                 // of a run
+  alignas(16) float factors[HEADS][LARGEST];        // [head][sender]: what its sums count
+  alignas(16) float2 peers[HEADS][LARGEST];         // [head][sender]: maximum, sum
+  alignas(16) int2 surveyed[HELPERS];               // owners of valid entries, my tiles with some
   alignas(8) uint64_t full[STAGES], free[STAGES];
   uint64_t survey_made, sums_stored, stats_landed, sums_landed, factors_found;
 };
@@ -96,8 +96,8 @@ static_assert(sizeof(Piece<LARGEST>) * LARGEST <= HEADS * ROW &&
 
 // Which slots are whose: entries are not ranked, so that their rows are requested as soon as the
 // indices are there. Valid ones usually stand in front. The first FIRST blocks belong to CTA 0, so
-// that a short row is the work of one CTA; then the other CTAs take blocks in turns until they have as
-// many, then all. Block j of CTA `rank`:
+// that a short row is the work of one CTA; then the other CTAs take blocks in turns until they have
+// as many, then all. Block j of CTA `rank`:
 template <int CLUSTER>
 __device__ __forceinline__ int block_of(int rank, int j) {
   if (j >= FIRST) return CLUSTER * j + rank;

@@ -22,8 +22,8 @@ struct Query {
 __device__ __forceinline__ int my_block() { return threadIdx.x / 32 % TILE_BLOCKS; }
 __device__ __forceinline__ int my_half() { return threadIdx.x / 32 / TILE_BLOCKS; }
 
-// The first of the two neighbouring rows of a tile whose logits I weigh: of my block, the eight rows
-// of my half.
+// The first of the two neighbouring rows of a tile whose logits I weigh: of my block, the eight
+// rows of my half.
 __device__ __forceinline__ int my_row() {
   return BLOCK * my_block() + 8 * my_half() + threadIdx.x % 4 * 2;
 }
@@ -97,8 +97,8 @@ __device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, con
   return exchange_halves(shared, sums);
 }
 
-// The running softmax of the two heads that are mine in logits and sums alike, lane / 4 and eight on:
-// maximum of all rows, sum of the rows that I weighed.
+// The running softmax of the two heads that are mine in logits and sums alike, lane / 4 and eight
+// on: maximum of all rows, sum of the rows that I weighed.
 struct Softmax {
   float top[2], sum[2];
 };
@@ -118,8 +118,8 @@ struct Fade {
   float of[2];  // what sums so far still count, by my two heads
 };
 
-// Weights of the tile from its logits. The barrier in the middle has all warps' maxima, the one at the
-// end all weights.
+// Weights of the tile from its logits. The barrier in the middle has all warps' maxima, the one at
+// the end all weights.
 template <typename Shared>
 __device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint64_t valid,
                                       const Logits& logits, Softmax& softmax) {
@@ -187,8 +187,8 @@ __device__ __forceinline__ void fade_sums(Sums& acc, const Fade& fade) {
   }
 }
 
-// acc += weights ckv, over the blocks with a valid row: 16 rows of 32 columns at a time, the next ones
-// loaded while these are multiplied. GROUPS of eight columns from FIRST_GROUP on.
+// acc += weights ckv, over the blocks with a valid row: 16 rows of 32 columns at a time, the next
+// ones loaded while these are multiplied. GROUPS of eight columns from FIRST_GROUP on.
 template <int FIRST_GROUP, int GROUPS, typename Shared>
 __device__ __forceinline__ void accumulate(const Shared& shared, const uint8_t* tile,
                                            uint64_t valid, Sums& acc) {
