@@ -174,14 +174,13 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
     const int64_t candidate_bytes = args.num_queries * SEGMENTS * capacity * sizeof(uint2);
     const int64_t sample_bytes = int64_t{args.num_queries} * args.slots * sizeof(float);
     const int64_t repair_bytes = BLOCK * num_keys * sizeof(uint32_t);  // a CTA
-    TVM_FFI_ICHECK(words <= table.size(0) && std::max(candidate_bytes, sample_bytes) <= area.size(0)
-                   && repair_bytes <= area.size(0))
-        << "prefill: expected scratch of " << words << " words and "
-        << std::max({candidate_bytes, sample_bytes, repair_bytes}) << " bytes, got "
+    const int64_t bytes = std::max({candidate_bytes, sample_bytes, repair_bytes});
+    TVM_FFI_ICHECK(num_keys <= TOPK || (words <= table.size(0) && bytes <= area.size(0)))
+        << "prefill: expected scratch of " << words << " words and " << bytes << " bytes, got "
         << table.size(0) << " and " << area.size(0);
-    const int64_t groups = (args.num_queries + BLOCK - 1) / BLOCK;
+    const int64_t blocks = (args.num_queries + BLOCK - 1) / BLOCK;
     const int64_t fit = area.size(0) / std::max<int64_t>(repair_bytes, 1);
-    const int repair_ctas = static_cast<int>(std::min({groups, fit, int64_t{sms}}));
+    const int repair_ctas = static_cast<int>(std::min({blocks, fit, int64_t{sms}}));
     launch_all(args, sms, repair_ctas, stream, first == 0);
   }
 }

@@ -26,6 +26,7 @@ BUILDS = [
     ("dsa_attention", "attend.cu", "100a", 4),
     ("dsa_attention", "attend.cu", "103a", 4),
     ("dsa_indexer", "index.cu", "90a", 2),
+    ("dsa_indexer_prefill", "prefill.cu", "90a", 5),
 ]
 
 
