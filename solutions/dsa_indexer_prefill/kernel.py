@@ -304,42 +304,35 @@ INTERPRETER_LAUNCH = {"BLOCK_KEYS": 4096, "STAGES": 1, "num_warps": 8}
 
 # The native route, reasoned, not measured: docs/kernels/dsa_indexer_prefill.md, "Native route".
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
-NATIVE_KEYS = 1 << 20  # most keys; the sample of 4096 queries fills the area at 680 000
+NATIVE_KEYS = 1 << 20  # most keys; the samples of 4096 queries fill the area at 720 000
 NATIVE_QUERIES = 4096  # most of a group of launches
-AREA_MIB = 216  # 4096 queries with 8 x 864 candidates of 8 bytes, 1.8 times as many as wanted
-MOST_CAPACITY = 16384  # candidates of a query and warp
-QUERY_BLOCK, QUERY_WARPS, STRETCH = 4, 8, 48  # as in plan.cuh
-# (most queries of a group of launches, CTAs that may share a block of four, candidates that a
-# selecting CTA holds). Few queries leave memory for many small segments, and an SM to each query.
-#   132 queries    every CTA may have a piece of one block; 17 KiB + 160 KiB of shared memory
-#   512 queries    the same, but three selecting CTAs an SM
-#   larger         a block is longer than a CTA's share only where ranges are ragged
-NATIVE_SHARES = ((132, 136, 20480), (512, 136, 6912), (math.inf, 8, 6912))
-SMS = 132  # of an H200: how many CTAs the repair has scratch for
+AREA_MIB = 236  # 4096 queries and 132 CTAs' blocks of four, 8 x 832 candidates of 8 bytes each
+QUERY_BLOCK, QUERY_WARPS, CAPACITY, STRETCH, MOST_CTAS = 4, 8, 832, 48, 132  # as in plan.cuh
+# (most queries of a group of launches, candidates that a selecting CTA holds)
+#   132 queries    an SM to each: 17 KiB + 160 KiB of shared memory
+#   larger         three selecting CTAs an SM; 3840 are wanted, and 480 is the deviation
+MOST_CANDIDATES = ((132, 20480), (math.inf, 6912))
 
 
 def choose_native(num_queries, num_keys):
     """Options of run_native: queries of a group of launches, and scratch."""
     if num_keys <= TOPK:  # ranges are listed
-        sizes = {"most_queries": NATIVE_QUERIES, "capacity": 0, "most_pieces": 1}
-        return {**sizes, "most_candidates": 0, "table_words": 0, "area_bytes": 0}
+        sizes = {"most_queries": NATIVE_QUERIES, "most_candidates": 0}
+        return {**sizes, "table_words": 0, "area_bytes": 0}
     area, slots = AREA_MIB << 20, -(-num_keys // STRETCH)
     most = min(NATIVE_QUERIES, area // (4 * slots) // QUERY_BLOCK * QUERY_BLOCK)
     blocks = -(-num_queries // -(-num_queries // most) // QUERY_BLOCK)
     most = blocks * QUERY_BLOCK
-    _, pieces, candidates = next(row for row in NATIVE_SHARES if most <= row[0])
-    capacity = min(MOST_CAPACITY, area // (most * QUERY_WARPS * 8)) // 32 * 32
+    areas = most + MOST_CTAS * QUERY_BLOCK
     repair = QUERY_BLOCK * 4 * num_keys  # scores of a CTA
     return {
         "most_queries": most,
-        "capacity": capacity,
-        "most_pieces": pieces,
-        "most_candidates": candidates,
-        "table_words": blocks * (2 * pieces + 1) + most * (QUERY_WARPS * pieces + 2) + 1,
+        "most_candidates": next(count for limit, count in MOST_CANDIDATES if most <= limit),
+        "table_words": 2 * blocks + areas * QUERY_WARPS + 2 * most + 1,
         "area_bytes": max(
-            most * QUERY_WARPS * capacity * 8,
+            areas * QUERY_WARPS * CAPACITY * 8,
             most * slots * 4,
-            min(min(blocks, SMS) * repair, area // repair * repair),
+            min(min(blocks, MOST_CTAS) * repair, area // repair * repair),
         ),
     }
 
@@ -411,7 +404,7 @@ def run(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_i
 
     q_index_fp8 [Q,64,128], k_index_fp8 [N,128] e4m3; k_scale [N], weights [Q,64] fp32; row_starts,
     row_ends [Q], topk_indices [Q,2048] int32. All contiguous. Ranges are read on the device alone
-    and cut to [0, N). Takes scratch from torch's allocator: on the native route at most 222 MiB, on
+    and cut to [0, N). Takes scratch from torch's allocator: on the native route at most 237 MiB, on
     the portable one 160 MiB, or one query's row.
     Raises TypeError or ValueError naming the argument, RuntimeError where the GPU knows no FP8.
     """

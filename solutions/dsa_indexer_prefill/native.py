@@ -7,7 +7,7 @@ from .native_build import load_native
 
 def run_native(
     q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_indices,
-    *, most_queries, capacity, most_pieces, most_candidates, table_words, area_bytes,
+    *, most_queries, most_candidates, table_words, area_bytes,
 ):  # fmt: skip
     """Launch prefill.cu on the current stream. Arguments as in kernel.py's run(), checked there.
 
@@ -27,7 +27,5 @@ def run_native(
             row_starts.new_empty(table_words),
             row_starts.new_empty(area_bytes, dtype=torch.uint8),
             most_queries,
-            capacity,
-            most_pieces,
             most_candidates,
         )

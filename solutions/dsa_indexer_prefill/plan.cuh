@@ -27,12 +27,13 @@ struct Tuning {
   static constexpr int STRETCH = 48;            // keys of which one is sampled
   static constexpr int WANTED = 3840;           // candidates: rank 80 in the sample of any range
   static constexpr int WHOLE = 5120;            // keys of a range that are all candidates
-  static constexpr int GUARD = 48;              // candidates a segment has room for in any case
+  static constexpr int CAPACITY = 832;          // candidates of a query in a segment: 480 are usual
   static constexpr int TIES = 264;              // kept of a tie at the threshold by each warp
 };
 constexpr int STAGES = Tuning::STAGES, LAG = Tuning::LAG, STRETCH = Tuning::STRETCH;
+constexpr int CAPACITY = Tuning::CAPACITY;
 constexpr int MOST_BLOCKS = 1024;  // of a launch
-constexpr int MOST_PIECES = 136;   // of a block: one a CTA, and an SM has one CTA
+constexpr int MOST_CTAS = 132;     // of a launch, one an SM; and so pieces of a block
 
 static_assert(COMPUTING == 4 * TILE / 2, "a warpgroup takes half of a tile");
 static_assert(SEGMENTS * Tuning::TIES >= TOPK, "the best of equal scores are kept");
@@ -50,15 +51,14 @@ struct Args {
   const int* ends;        // [Q]
   int* ids;               // [Q, 2048]
   float* thresholds;      // [Q]: what a candidate scores at least
-  int* counts;            // [Q, pieces, 8]: what each segment was offered
-  int2* pieces;           // [blocks, pieces]: first tile, tiles
-  int* piece_counts;      // [blocks]
+  int2* shares;           // [blocks]: the first CTA that has a piece, and how many have one
+  int* counts;            // [areas, 8]: what each segment was offered
   int* failed;            // [1 + Q]: how many queries need repair, and which
   // One memory, for one of these at a time:
   float* samples;         // [Q, slots]
-  uint2* candidates;      // [Q, 8, capacity]: bits of the score, key
+  uint2* candidates;      // [areas, 8, CAPACITY]: bits of the score, key
   uint32_t* keys;         // [CTAs of the repair, 4, N]: scores by their order
-  int num_queries, num_keys, slots, capacity, most_pieces, most_candidates;
+  int num_queries, num_keys, slots, most_candidates;
 };
 
 // What the warps that compute know of the queries of a block.
@@ -76,7 +76,6 @@ struct SharedMemory {
   Rows rows[2];
   int before[MOST_BLOCKS + 1];  // tiles of the blocks before
   int first_tile[MOST_BLOCKS];
-  int ctas, most_tiles;         // that share the work; of a block
   RankMemory rank;
   alignas(8) uint64_t full[STAGES], free[STAGES], block_free[2], issued[2];
 };
@@ -154,22 +153,19 @@ __device__ __forceinline__ Tiles find_tiles(const Args& args, int block) {
   return {first, (high - 1) / KEYS / TILE + 1 - first};
 }
 
-// Fills before, first_tile and ctas. All tiles of all blocks form one line, which is cut into equal
-// shares, one a CTA; a block has at most args.most_pieces.
+// Fills before and first_tile. All tiles of all blocks form one line, which is cut into equal shares,
+// one a CTA.
 template <Mode MODE>
 __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& args) {
   constexpr int EACH = (MOST_BLOCKS + THREADS - 1) / THREADS;
   const int blocks = (args.num_queries + BLOCK - 1) / BLOCK, first = threadIdx.x * EACH;
   Tiles tiles[EACH];
-  int sum = 0, most = 0;
+  int sum = 0;
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {
     tiles[i] = first + i < blocks ? find_tiles<MODE>(args, first + i) : Tiles{0, 0};
-    sum += tiles[i].count, most = max(most, tiles[i].count);
+    sum += tiles[i].count;
   }
-  if (threadIdx.x == 0) shared.most_tiles = 1;
-  __syncthreads();
-  atomicMax(&shared.most_tiles, most);
   int before = sum_before<THREADS, 0>(shared.rank, sum);
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {
@@ -178,17 +174,11 @@ __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& ar
     before += tiles[i].count;
     if (first + i == blocks - 1) shared.before[blocks] = before;
   }
-  __syncthreads();
-  const int least = (shared.most_tiles + args.most_pieces - 2) / (args.most_pieces - 1);
-  if (threadIdx.x == 0) {
-    shared.ctas = max(min(shared.before[blocks] / least, static_cast<int>(gridDim.x)), 1);
-  }
-  __syncthreads();
 }
 
 // The CTA that a tile of the line belongs to.
-__device__ __forceinline__ int owner_of(int tile, int total, int ctas) {
-  return static_cast<int>((static_cast<int64_t>(tile + 1) * ctas - 1) / total);
+__device__ __forceinline__ int owner_of(int tile, int total) {
+  return static_cast<int>((static_cast<int64_t>(tile + 1) * gridDim.x - 1) / total);
 }
 
 struct Piece {
@@ -209,9 +199,8 @@ struct Walk {
     }
     blocks = (args.num_queries + BLOCK - 1) / BLOCK;
     const int64_t total = shared.before[blocks];
-    const int cta = blockIdx.x;
-    tile = cta < shared.ctas ? static_cast<int>(total * cta / shared.ctas) : 0;
-    end = cta < shared.ctas ? static_cast<int>(total * (cta + 1) / shared.ctas) : 0;
+    tile = static_cast<int>(total * blockIdx.x / gridDim.x);
+    end = static_cast<int>(total * (blockIdx.x + 1) / gridDim.x);
     block = 0;
     for (int step = MOST_BLOCKS / 2; step > 0; step /= 2) {  // the last block that begins there
       if (block + step < blocks && shared.before[block + step] <= tile) block += step;
@@ -235,24 +224,11 @@ struct Walk {
   }
 };
 
-// Where in each warp's part of a query's candidates those of a piece lie: a guard, and a share of
-// the rest by its share of the query's own tiles. The segments of all pieces fill the part.
-struct Segment {
-  int begin, size;
-  int ties;  // scores at the threshold that it takes
-};
-
-__device__ __forceinline__ Segment find_segment(const Range& range, int2 piece, int order,
-                                                int pieces, int capacity) {
-  if (range.length <= TOPK) return {0, 0, 0};
-  const int guard = min(Tuning::GUARD, capacity / (2 * pieces)), tiles = range.tiles();
-  const int first = min(max(piece.x - range.first_tile(), 0), tiles);
-  const int last = min(max(piece.x + piece.y - range.first_tile(), 0), tiles);
-  const int64_t shared = capacity - guard * pieces;
-  const int begin = static_cast<int>(shared * first / tiles) + guard * order;
-  const int end = static_cast<int>(shared * last / tiles) + guard * (order + 1);
-  const int ties = Tuning::TIES * (last - first) / tiles + 1;
-  return {begin, end - begin, min(ties, (end - begin) / 2)};
+// Where the candidates of a query in a piece go, a segment a warp: where the block begins, the
+// query's own area; else one of the CTA's four, as a CTA begins in the middle of one block at most.
+// order: how many pieces of the block are before.
+__device__ __forceinline__ int area_of(const Args& args, int row, int query, int cta, int order) {
+  return order == 0 ? row : args.num_queries + cta * BLOCK + query;
 }
 
 }  // namespace

@@ -121,37 +121,37 @@ void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream,
   }
 }
 
+// Areas for candidates: one a query, and four a CTA.
+int64_t count_areas(const Args& args) { return args.num_queries + MOST_CTAS * BLOCK; }
+
 // Pointers into the table, [words] int32. Returns how many words it takes.
 int64_t lay_out_table(Args& args, int* table) {
   const int64_t queries = args.num_queries, blocks = (queries + BLOCK - 1) / BLOCK;
   int* at = table;
-  args.pieces = reinterpret_cast<int2*>(at), at += 2 * blocks * args.most_pieces;
-  args.counts = at, at += queries * args.most_pieces * SEGMENTS;
-  args.piece_counts = at, at += blocks;
+  args.shares = reinterpret_cast<int2*>(at), at += 2 * blocks;
+  args.counts = at, at += count_areas(args) * SEGMENTS;
   args.thresholds = reinterpret_cast<float*>(at), at += queries;
   args.failed = at, at += 1 + queries;
   return at - table;
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
-// table [words] int32, area [bytes] uint8: scratch. most_queries: of a group of launches. capacity:
-// candidates of a query and warp. most_pieces: CTAs that a block may be shared out to.
+// table [words] int32, area [bytes] uint8: scratch. most_queries: of a group of launches.
 // most_candidates: of a query, that a selecting CTA takes.
 void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
                  tvm::ffi::TensorView scales, tvm::ffi::TensorView weights,
                  tvm::ffi::TensorView starts, tvm::ffi::TensorView ends, tvm::ffi::TensorView ids,
                  tvm::ffi::TensorView table, tvm::ffi::TensorView area, int64_t most_queries,
-                 int64_t capacity, int64_t most_pieces, int64_t most_candidates) {
+                 int64_t most_candidates) {
   const int64_t num_queries = query.size(0), num_keys = codes.size(0);
   const DLDevice device = query.device();
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   int sms = 0;
   check_error(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
-  sms = std::min(sms, MOST_PIECES);
-  TVM_FFI_ICHECK(most_queries <= MOST_BLOCKS * BLOCK && most_pieces <= MOST_PIECES)
-      << "prefill: expected at most " << MOST_BLOCKS * BLOCK << " queries and " << MOST_PIECES
-      << " pieces, got " << most_queries << " and " << most_pieces;
+  sms = std::min(sms, MOST_CTAS);
+  TVM_FFI_ICHECK(most_queries <= MOST_BLOCKS * BLOCK)
+      << "prefill: expected at most " << MOST_BLOCKS * BLOCK << " queries, got " << most_queries;
   for (int64_t first = 0; first < num_queries; first += most_queries) {
     Args args = {};
     args.query = static_cast<const uint8_t*>(query.data_ptr()) + first * QUERY_BYTES;
@@ -167,11 +167,9 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
     args.num_queries = static_cast<int>(std::min(most_queries, num_queries - first));
     args.num_keys = static_cast<int>(num_keys);
     args.slots = (args.num_keys + STRETCH - 1) / STRETCH;
-    args.capacity = static_cast<int>(capacity);
-    args.most_pieces = static_cast<int>(most_pieces);
     args.most_candidates = static_cast<int>(most_candidates);
     const int64_t words = lay_out_table(args, static_cast<int*>(table.data_ptr()));
-    const int64_t candidate_bytes = args.num_queries * SEGMENTS * capacity * sizeof(uint2);
+    const int64_t candidate_bytes = count_areas(args) * SEGMENTS * CAPACITY * sizeof(uint2);
     const int64_t sample_bytes = int64_t{args.num_queries} * args.slots * sizeof(float);
     const int64_t repair_bytes = BLOCK * num_keys * sizeof(uint32_t);  // a CTA
     const int64_t bytes = std::max({candidate_bytes, sample_bytes, repair_bytes});

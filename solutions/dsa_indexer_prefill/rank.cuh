@@ -85,7 +85,7 @@ __device__ __forceinline__ Rank find_rank(RankMemory& memory, int count, int nee
     sync_first<THREADS>();
     above = memory.found_above;
     low += static_cast<uint32_t>(memory.found_bin) << shift;
-    high = min(high, low + (1u << shift) - 1);
+    high = low + min(high - low, (1u << shift) - 1);  // low + 2^shift may wrap
   }
   return {low, above};
 }

@@ -14,9 +14,10 @@
 
 namespace {
 
-// Descriptors of tiles as their lower words: the upper one is the same for all, and a constant.
+// Descriptors of tiles as their lower words: the upper one is the same for all, and a constant. The
+// shuffle tells the compiler that they are the same in the whole warp.
 __device__ __forceinline__ uint32_t lower_word(const void* tile) {
-  return static_cast<uint32_t>(describe_tile(tile));
+  return __shfl_sync(FULL, static_cast<uint32_t>(describe_tile(tile)), 0);
 }
 
 __device__ __forceinline__ uint64_t descriptor(uint32_t lower) {

@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
 
 // In shared memory, in front of the keys of args.most_candidates, and then their ids.
 struct Selection {
-  int before[MOST_PIECES * SEGMENTS + 1];  // candidates in the segments before
-  int from[MOST_PIECES * SEGMENTS];        // place of a segment's first, less those before
+  int before[MOST_CTAS * SEGMENTS + 1];  // candidates in the segments before
+  int from[MOST_CTAS * SEGMENTS];        // place of a segment's first, less those before
   RankMemory rank;
   int is_dropped;  // a candidate was
   __device__ uint32_t* keys() { return reinterpret_cast<uint32_t*>(this + 1); }
@@ -69,21 +69,20 @@ __device__ __forceinline__ void list_range(const Range& range, int* ids) {
 
 // Finds the query's segments. Returns how many candidates they hold; 0 where one was dropped.
 __device__ __forceinline__ int find_segments(Selection& shared, const Args& args, int row,
-                                             const Range& range, int segments) {
-  constexpr int EACH = (MOST_PIECES * SEGMENTS + SELECTING - 1) / SELECTING;
-  const int pieces = segments / SEGMENTS, first = threadIdx.x * EACH;
-  int counts[EACH], sum = 0;
+                                             int2 share) {
+  constexpr int EACH = (MOST_CTAS * SEGMENTS + SELECTING - 1) / SELECTING;
+  const int first = threadIdx.x * EACH, segments = share.y * SEGMENTS;
+  int counts[EACH], found[EACH], sum = 0;
   bool is_dropped = false;
-  Segment found[EACH];
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {
-    counts[i] = 0, found[i] = {0, 0, 0};
+    counts[i] = 0, found[i] = 0;
     if (first + i >= segments) continue;
     const int order = (first + i) / SEGMENTS;
-    const int2 piece = args.pieces[row / BLOCK * args.most_pieces + order];
-    counts[i] = args.counts[row * args.most_pieces * SEGMENTS + first + i];
-    found[i] = find_segment(range, piece, order, pieces, args.capacity);
-    is_dropped |= counts[i] > found[i].size;
+    const int area = area_of(args, row, row % BLOCK, share.x + order, order);
+    found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
+    counts[i] = args.counts[found[i]];
+    is_dropped |= counts[i] > CAPACITY;
     sum += counts[i];
   }
   if (is_dropped) shared.is_dropped = 1;
@@ -92,9 +91,8 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {
     if (first + i >= segments) break;
-    const int part = (row * SEGMENTS + (first + i) % SEGMENTS) * args.capacity;
     shared.before[first + i] = before;
-    shared.from[first + i] = part + found[i].begin - before;
+    shared.from[first + i] = found[i] * CAPACITY - before;
     before += counts[i];
   }
   if (threadIdx.x == 0) shared.before[segments] = total;
@@ -140,13 +138,13 @@ __global__ void __launch_bounds__(SELECTING, 3) select_kernel(const __grid_const
   __syncthreads();
   wait_for_launches_before();
   if (range.length <= TOPK) return list_range(range, ids);
-  const int segments = args.piece_counts[row / BLOCK] * SEGMENTS;
-  const int count = find_segments(shared, args, row, range, segments);
+  const int2 share = args.shares[row / BLOCK];
+  const int count = find_segments(shared, args, row, share);
   if (count < TOPK || count > args.most_candidates) {
     if (threadIdx.x == 0) args.failed[1 + atomicAdd(&args.failed[0], 1)] = row;
     return;
   }
-  load_candidates(shared, args, segments, count);
+  load_candidates(shared, args, share.y * SEGMENTS, count);
   const uint32_t* keys = shared.keys();
   const int* ids_of_keys = shared.ids(args);
   const auto key_at = [&](int i) { return keys[i]; };

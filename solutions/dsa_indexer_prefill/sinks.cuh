@@ -51,10 +51,10 @@ struct Sink<Mode::SAMPLE> {
   __device__ void close(SharedMemory&, const Args&, const Piece&, const Rows&) {}
 };
 
-// Each warp has a part of a query's candidates to itself, of which the piece has a segment: places
-// follow from votes alone. A score at the threshold is stored while the segment holds few. From
-// then on it is dropped: none of the best is lost where 2048 at or above the threshold are stored.
-// So a tie at the border, of however many keys, needs no repair.
+// Each warp has a segment of a query's candidates to itself: places follow from votes alone. Of the
+// scores at the threshold it stores a few. Then they are dropped: none of the best is lost where
+// 2048 at or above the threshold are stored. So a tie at the border, of however many keys, needs no
+// repair.
 template <>
 struct Sink<Mode::FILTER> {
   Ranges ranges;
@@ -66,32 +66,31 @@ struct Sink<Mode::FILTER> {
   __device__ Sink(SharedMemory& shared, const Args& args, const Piece& piece, const Rows& rows)
       : ranges(rows), candidates(args.candidates) {
     own = 0x55555555u << threadIdx.x % 2, before = own & ((1u << threadIdx.x % 32) - 1);
+    const int order = blockIdx.x - first_cta(shared, args, piece.block);
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair) {
       threshold[pair] = rows.threshold[query_of(pair)];
-      const Segment segment = find(shared, args, piece, rows, pair, place[pair]);
-      end[pair] = place[pair] + segment.size, tie_end[pair] = place[pair] + segment.ties;
+      place[pair] = segment(args, rows, pair, order) * CAPACITY;
+      end[pair] = place[pair] + CAPACITY;
+      tie_end[pair] = place[pair] + ties(rows, pair, piece);
     }
   }
 
-  // The segment of a query, and the place of its first candidate among all.
-  static __device__ Segment find(const SharedMemory& shared, const Args& args, const Piece& piece,
-                                 const Rows& rows, int pair, uint32_t& begin) {
-    const int query = query_of(pair), row = max(rows.row[query], 0), warp = threadIdx.x / 32;
-    const Range range = {rows.start[query], rows.length[query]};
-    const int2 line = order_of(shared, args, piece.block);
-    const Segment segment =
-        find_segment(range, make_int2(piece.first, piece.tiles), line.x, line.y, args.capacity);
-    begin = (row * SEGMENTS + warp) * args.capacity + segment.begin;
-    return segment;
-  }
-
-  // Which of its pieces a CTA has of a block, and how many there are.
-  static __device__ int2 order_of(const SharedMemory& shared, const Args& args, int block) {
+  static __device__ int first_cta(const SharedMemory& shared, const Args& args, int block) {
     const int total = shared.before[(args.num_queries + BLOCK - 1) / BLOCK];
-    const int first = owner_of(shared.before[block], total, shared.ctas);
-    const int last = owner_of(shared.before[block + 1] - 1, total, shared.ctas);
-    return make_int2(blockIdx.x - first, last - first + 1);
+    return owner_of(shared.before[block], total);
+  }
+  static __device__ int segment(const Args& args, const Rows& rows, int pair, int order) {
+    const int query = query_of(pair), row = max(rows.row[query], 0);
+    return area_of(args, row, query, blockIdx.x, order) * SEGMENTS + threadIdx.x / 32;
+  }
+  // The piece's share of Tuning::TIES, by its share of the query's tiles.
+  static __device__ int ties(const Rows& rows, int pair, const Piece& piece) {
+    const Range range = {rows.start[query_of(pair)], rows.length[query_of(pair)]};
+    if (range.length == 0) return 0;
+    const int first = max(piece.first, range.first_tile()), tiles = range.tiles();
+    const int last = min(piece.first + piece.tiles, range.first_tile() + tiles);
+    return Tuning::TIES * max(last - first, 0) / tiles + 1;
   }
 
   template <int PAIR>
@@ -117,19 +116,17 @@ struct Sink<Mode::FILTER> {
 
   __device__ void close(SharedMemory& shared, const Args& args, const Piece& piece,
                         const Rows& rows) {
-    const int2 line = order_of(shared, args, piece.block);
-    if (threadIdx.x == 0) {
-      args.pieces[piece.block * args.most_pieces + line.x] = make_int2(piece.first, piece.tiles);
-      if (line.x == 0) args.piece_counts[piece.block] = line.y;
+    const int first = first_cta(shared, args, piece.block), order = blockIdx.x - first;
+    if (threadIdx.x == 0 && order == 0) {
+      const int total = shared.before[(args.num_queries + BLOCK - 1) / BLOCK];
+      const int last = owner_of(shared.before[piece.block + 1] - 1, total);
+      args.shares[piece.block] = make_int2(first, last - first + 1);
     }
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair) {
-      const int row = rows.row[query_of(pair)];
-      uint32_t begin;
-      find(shared, args, piece, rows, pair, begin);
-      if (threadIdx.x % 32 < 2 && row >= 0) {
-        const int at = (row * args.most_pieces + line.x) * SEGMENTS + threadIdx.x / 32;
-        args.counts[at] = place[pair] - begin;
+      const int at = segment(args, rows, pair, order);
+      if (threadIdx.x % 32 < 2 && rows.row[query_of(pair)] >= 0) {
+        args.counts[at] = place[pair] - at * CAPACITY;
       }
     }
   }
