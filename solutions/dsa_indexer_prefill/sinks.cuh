@@ -109,7 +109,7 @@ struct Sink<Mode::FILTER> {
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair) {
       if (place[pair] < tie_end[pair]) continue;
-      threshold[pair] = fminf(score_of(key_of(threshold[pair]) + 1), INFINITY);
+      if (threshold[pair] < INFINITY) threshold[pair] = score_of(key_of(threshold[pair]) + 1);
       tie_end[pair] = ~0u;
     }
   }
