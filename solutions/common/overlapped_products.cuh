@@ -1,11 +1,11 @@
-// Warpgroup products of e4m3 codes in which two sets of sums take turns: while one is summed up, the
-// tensor cores fill the other. Both operands in shared memory: PTX of sm_90a alone.
+// Warpgroup products of e4m3 codes in which two sets of sums take turns: while one is summed up,
+// the tensor cores fill the other. Both operands in shared memory: PTX of sm_90a alone.
 #pragma once
 
 #include <cstdint>
 
 // c [64x128] (+)= a [64x32] b [128x32]^T, fp32 sums, of which the tensor cores keep 14 bits of the
-// largest term. Operands are tiles of warpgroup.cuh, at_step(tile, s) their codes 32 s to 32 s + 31.
+// largest term. Operands are tiles of warpgroup.cuh, at_step(tile, s) their codes from 32 s on.
 // Lane l of warp w in the warpgroup holds of c: row 16 w + l / 4, columns 8 j + 2 (l % 4) and one
 // more in c[4 j], c[4 j + 1], then the same of eight rows on.
 __device__ __forceinline__ void multiply_codes(float (&c)[64], uint64_t a, uint64_t b, bool adds) {

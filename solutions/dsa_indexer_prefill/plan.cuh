@@ -63,7 +63,7 @@ struct Args {
 
 // What the warps that compute know of the queries of a block.
 struct Rows {
-  alignas(16) float weights[BLOCK][4][16];  // halved; by lane of a quad: heads 8 j + 2 lane + {0, 1}
+  alignas(16) float weights[BLOCK][4][16];  // halved; of lane l of a quad: heads 8 j + 2 l + {0, 1}
   int row[BLOCK];     // -1: none
   int start[BLOCK];   // of the range
   int length[BLOCK];  // 0: not scored here
@@ -107,8 +107,8 @@ __device__ __forceinline__ int sampled_key(int slot) {
   return slot * STRETCH + static_cast<int>(random * STRETCH >> 16);
 }
 
-// What lies in a row of a tile: a key, or a slot of the sample. From tile to tile the rows move on by
-// those of a warp: keys that come at a distance of 128 meet all warps in turn.
+// What lies in a row of a tile: a key, or a slot of the sample. From tile to tile the rows move on
+// by those of a warp: keys that come at a distance of 128 meet all warps in turn.
 __device__ __forceinline__ int place_of(int tile, int row) {
   return tile * TILE + (row + tile * 16) % TILE;
 }
@@ -153,8 +153,8 @@ __device__ __forceinline__ Tiles find_tiles(const Args& args, int block) {
   return {first, (high - 1) / KEYS / TILE + 1 - first};
 }
 
-// Fills before and first_tile. All tiles of all blocks form one line, which is cut into equal shares,
-// one a CTA.
+// Fills before and first_tile. All tiles of all blocks form one line, which is cut into equal
+// shares, one a CTA.
 template <Mode MODE>
 __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& args) {
   constexpr int EACH = (MOST_BLOCKS + THREADS - 1) / THREADS;

@@ -3,7 +3,7 @@
 // Definition dsa_prefill_topk_indexer_fp8_h64_d128_topk2048. Query i sees the keys j of
 // [row_starts[i], row_ends[i]); 64 heads h, q [Q, 64, 128], k [N, 128]:
 //
-//     score[i,j] = sum_h weights[i,h] max(0, s[j] (q[i,h] . k[j]))    q, k e4m3, s[j] one fp32 scale
+//     score[i,j] = sum_h weights[i,h] max(0, s[j] (q[i,h] . k[j]))    q, k e4m3, s[j] fp32
 //     topk[i]    = the min(2048, length) best j of the range, in any order, then -1
 //
 // Five launches, each set up while the one before it runs:
