@@ -8,6 +8,7 @@
 namespace {
 
 constexpr int BINS_LOG = 11, BINS = 1 << BINS_LOG;
+constexpr int FEW = 64;  // keys that are ranked by comparing all pairs
 
 // Keys of order: 0 is below that of every score.
 constexpr uint32_t NO_SCORE = 0, LEAST_KEY = 1, NAN_KEY = ~0u - 1;
@@ -16,7 +17,9 @@ struct RankMemory {
   alignas(16) int bins[BINS];
   int warp_sums[32];
   int found_bin, found_above;
-  int stored[2];  // ids above the threshold, ids at it
+  int stored[2];  // ids above the bracket, ids in it
+  uint32_t few_keys[FEW];
+  int few_ids[FEW];
   uint32_t least, most;
 };
 
@@ -49,20 +52,22 @@ __device__ __forceinline__ int sum_before(RankMemory& memory, int value, int* to
   return __reduce_add_sync(~0u, of_warp) + through - value;
 }
 
-struct Rank {
-  uint32_t key;  // the one of that rank
-  int above;     // keys that are greater
+// Where the key of some rank lies: in [low, high].
+struct Bracket {
+  uint32_t low, high;
+  int above, inside;  // keys that are greater than high; keys in the bracket
 };
 
-// The need-th largest of `count` keys, all of which that matter are in [low, high]; those below
-// `low` are no keys. Each pass counts in 2048 equal bins and goes on in one: three at most. The
-// first THREADS threads of the CTA call it, and key_at(i) for i < count, AT_ONCE of a thread.
+// Of the need-th largest of `count` keys, all of which that matter are in [low, high]; those below
+// `low` are no keys. Each pass counts in 2048 equal bins and goes on in one: three at most, until
+// only `enough` keys are left, or one value. The first THREADS threads of the CTA call it, and
+// key_at(i) for i < count, AT_ONCE of a thread.
 template <int THREADS, int AT_ONCE, typename Key>
-__device__ __forceinline__ Rank find_rank(RankMemory& memory, int count, int need, uint32_t low,
-                                          uint32_t high, Key key_at) {
+__device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int need, uint32_t low,
+                                             uint32_t high, int enough, Key key_at) {
   constexpr int EACH = BINS / THREADS;
-  int above = 0;
-  while (low < high) {
+  int above = 0, inside = count;
+  while (low < high && inside > enough) {
     const int shift = max(32 - __clz(high - low) - BINS_LOG, 0);
     for (int i = threadIdx.x; i < BINS; i += THREADS) memory.bins[i] = 0;
     sync_first<THREADS>();
@@ -83,33 +88,54 @@ __device__ __forceinline__ Rank find_rank(RankMemory& memory, int count, int nee
       memory.found_bin = bin, memory.found_above = before;
     }
     sync_first<THREADS>();
-    above = memory.found_above;
+    above = memory.found_above, inside = memory.bins[memory.found_bin];
     low += static_cast<uint32_t>(memory.found_bin) << shift;
     high = low + min(high - low, (1u << shift) - 1);  // low + 2^shift may wrap
+    sync_first<THREADS>();  // the bins have been read
   }
-  return {low, above};
+  return {low, high, above, inside};
 }
 
-// Stores `need` ids: those of all keys above the rank's, and of those at it as many as are missing.
+// Stores the ids of the few keys in a bracket that are among the `need` largest. Of equal keys the
+// one listed first is larger.
+__device__ __forceinline__ void store_few(const RankMemory& memory, int need,
+                                          const Bracket& bracket, int* ids) {
+  const int mine = threadIdx.x;
+  if (mine >= bracket.inside) return;
+  const uint32_t key = memory.few_keys[mine];
+  int place = bracket.above;
+  for (int i = 0; i < bracket.inside; ++i) {
+    const uint32_t other = memory.few_keys[i];
+    place += other > key || (other == key && i < mine);
+  }
+  if (place < need) ids[place] = memory.few_ids[mine];
+}
+
+// Stores `need` ids: those of all keys above the bracket, and of those in it the largest, of which
+// there are at most FEW, unless they are equal.
 template <int THREADS, typename Key, typename Id>
 __device__ __forceinline__ void store_best(RankMemory& memory, int count, int need,
-                                           const Rank& rank, Key key_at, Id id_at, int* ids) {
+                                           const Bracket& bracket, Key key_at, Id id_at, int* ids) {
   const int lane = threadIdx.x % 32;
-  if (threadIdx.x < 2) memory.stored[threadIdx.x] = threadIdx.x == 0 ? 0 : rank.above;
+  const bool is_tie = bracket.low == bracket.high;
+  if (threadIdx.x < 2) memory.stored[threadIdx.x] = 0;
   sync_first<THREADS>();
   for (int first = threadIdx.x - lane; first < count; first += THREADS) {
     const int i = first + lane;
     const uint32_t key = i < count ? key_at(i) : NO_SCORE;
-    const uint32_t is_above = __ballot_sync(~0u, key > rank.key);
-    const uint32_t is_equal = __ballot_sync(~0u, key == rank.key);
-    if ((is_above | is_equal) == 0) continue;
+    const bool is_above = key > bracket.high, is_inside = !is_above && key >= bracket.low;
+    const uint32_t above = __ballot_sync(~0u, is_above), inside = __ballot_sync(~0u, is_inside);
+    if ((above | inside) == 0) continue;
     int place = 0;
-    if (lane < 2) place = atomicAdd(&memory.stored[lane], __popc(lane == 0 ? is_above : is_equal));
-    const uint32_t mine = key > rank.key ? is_above : is_equal;
-    place = __shfl_sync(~0u, place, key > rank.key ? 0 : 1);
-    place += __popc(mine & ((1u << lane) - 1));
-    if (key >= rank.key && place < need) ids[place] = id_at(i);
+    if (lane < 2) place = atomicAdd(&memory.stored[lane], __popc(lane == 0 ? above : inside));
+    place = __shfl_sync(~0u, place, is_above ? 0 : 1);
+    place += __popc((is_above ? above : inside) & ((1u << lane) - 1));
+    if (is_above) ids[place] = id_at(i);
+    if (is_inside && is_tie && bracket.above + place < need) ids[bracket.above + place] = id_at(i);
+    if (is_inside && !is_tie) memory.few_keys[place] = key, memory.few_ids[place] = id_at(i);
   }
+  sync_first<THREADS>();
+  if (!is_tie) store_few(memory, need, bracket, ids);
   sync_first<THREADS>();
 }
 

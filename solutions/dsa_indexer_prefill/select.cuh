@@ -40,11 +40,9 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
     }
     return key_of(samples[i]);
   };
-  const Rank rank =
-      find_rank<GUESSING, 4>(memory, last - first + 1, need, LEAST_KEY, NAN_KEY, key_of_slot);
-  if (threadIdx.x == 0) {
-    args.thresholds[row] = rank.key == NAN_KEY ? INFINITY : score_of(rank.key);
-  }
+  const uint32_t key = find_rank<GUESSING, 4>(memory, last - first + 1, need, LEAST_KEY, NAN_KEY, 0,
+                                              key_of_slot).low;
+  if (threadIdx.x == 0) args.thresholds[row] = key == NAN_KEY ? INFINITY : score_of(key);
 }
 
 // In shared memory, in front of the keys of args.most_candidates, and then their ids.
@@ -101,9 +99,41 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
 }
 
 // Copies candidates, by the order of their scores, and finds the least and the most of these.
+struct Loader {
+  Selection& shared;
+  const Args& args;
+  uint32_t least = ~0u, most = 0;
+
+  __device__ void load(int segment, int i) {
+    const uint2 candidate = args.candidates[shared.from[segment] + i];
+    const uint32_t key = key_of(__uint_as_float(candidate.x));
+    shared.keys()[i] = key, shared.ids(args)[i] = candidate.y;
+    least = min(least, key), most = max(most, key);
+  }
+  __device__ void finish() {
+    least = __reduce_min_sync(FULL, least), most = __reduce_max_sync(FULL, most);
+    if (threadIdx.x % 32 == 0) {
+      atomicMin(&shared.rank.least, least);
+      atomicMax(&shared.rank.most, most);
+    }
+    __syncthreads();
+  }
+};
+
+// Few long segments, two warps each, or many short ones, in which a thread looks for its own.
 __device__ __forceinline__ void load_candidates(Selection& shared, const Args& args, int segments,
                                                 int count) {
-  uint32_t least = ~0u, most = 0;
+  Loader loader = {shared, args};
+  if (segments <= 4 * SEGMENTS) {
+    for (int segment = threadIdx.x / 64; segment < segments; segment += SELECTING / 64) {
+      const int end = shared.before[segment + 1];
+#pragma unroll 4
+      for (int i = shared.before[segment] + threadIdx.x % 64; i < end; i += 64) {
+        loader.load(segment, i);
+      }
+    }
+    return loader.finish();
+  }
 #pragma unroll 4
   for (int i = threadIdx.x; i < count; i += SELECTING) {
     int low = 0, high = segments;  // the last segment that begins at i or before
@@ -111,17 +141,9 @@ __device__ __forceinline__ void load_candidates(Selection& shared, const Args& a
       const int middle = (low + high) / 2;
       (shared.before[middle] <= i ? low : high) = middle;
     }
-    const uint2 candidate = args.candidates[shared.from[low] + i];
-    const uint32_t key = key_of(__uint_as_float(candidate.x));
-    shared.keys()[i] = key, shared.ids(args)[i] = candidate.y;
-    least = min(least, key), most = max(most, key);
+    loader.load(low, i);
   }
-  least = __reduce_min_sync(FULL, least), most = __reduce_max_sync(FULL, most);
-  if (threadIdx.x % 32 == 0) {
-    atomicMin(&shared.rank.least, least);
-    atomicMax(&shared.rank.most, most);
-  }
-  __syncthreads();
+  loader.finish();
 }
 
 // The certificate: at least 2048 candidates, and none above the threshold dropped. Then the best of
@@ -148,9 +170,9 @@ __global__ void __launch_bounds__(SELECTING, 3) select_kernel(const __grid_const
   const uint32_t* keys = shared.keys();
   const int* ids_of_keys = shared.ids(args);
   const auto key_at = [&](int i) { return keys[i]; };
-  const Rank rank = find_rank<SELECTING, 4>(shared.rank, count, TOPK, shared.rank.least,
-                                         shared.rank.most, key_at);
-  store_best<SELECTING>(shared.rank, count, TOPK, rank, key_at,
+  const Bracket bracket = find_rank<SELECTING, 4>(shared.rank, count, TOPK, shared.rank.least,
+                                                  shared.rank.most, FEW, key_at);
+  store_best<SELECTING>(shared.rank, count, TOPK, bracket, key_at,
                         [&](int i) { return ids_of_keys[i]; }, ids);
 }
 

@@ -156,9 +156,10 @@ struct Sink<Mode::REPAIR> {
       if (row < 0) break;
       const uint32_t* found = keys_of(args, query) + start;
       const auto at = [&](int i) { return found[i]; };
-      const Rank rank =
-          find_rank<COMPUTING, 16>(shared.rank, length, TOPK, LEAST_KEY, NAN_KEY, at);
-      store_best<COMPUTING>(shared.rank, length, TOPK, rank, at, [&](int i) { return start + i; },
+      const Bracket bracket = find_rank<COMPUTING, 16>(shared.rank, length, TOPK, LEAST_KEY,
+                                                       NAN_KEY, FEW, at);
+      store_best<COMPUTING>(shared.rank, length, TOPK, bracket, at,
+                            [&](int i) { return start + i; },
                             args.ids + static_cast<int64_t>(row) * TOPK);
     }
   }
