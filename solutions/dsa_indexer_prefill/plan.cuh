@@ -176,9 +176,14 @@ __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& ar
   }
 }
 
+// CTAs that have a share of the line, each of them a tile at least.
+__device__ __forceinline__ int count_shares(int total) {
+  return max(min(total, static_cast<int>(gridDim.x)), 1);
+}
+
 // The CTA that a tile of the line belongs to.
 __device__ __forceinline__ int owner_of(int tile, int total) {
-  return static_cast<int>((static_cast<int64_t>(tile + 1) * gridDim.x - 1) / total);
+  return static_cast<int>((static_cast<int64_t>(tile + 1) * count_shares(total) - 1) / total);
 }
 
 struct Piece {
@@ -199,8 +204,9 @@ struct Walk {
     }
     blocks = (args.num_queries + BLOCK - 1) / BLOCK;
     const int64_t total = shared.before[blocks];
-    tile = static_cast<int>(total * blockIdx.x / gridDim.x);
-    end = static_cast<int>(total * (blockIdx.x + 1) / gridDim.x);
+    const int shares = count_shares(shared.before[blocks]), cta = min<int>(blockIdx.x, shares);
+    tile = static_cast<int>(total * cta / shares);
+    end = static_cast<int>(total * min(cta + 1, shares) / shares);
     block = 0;
     for (int step = MOST_BLOCKS / 2; step > 0; step /= 2) {  // the last block that begins there
       if (block + step < blocks && shared.before[block + step] <= tile) block += step;
