@@ -204,7 +204,8 @@ struct Walk {
     }
     blocks = (args.num_queries + BLOCK - 1) / BLOCK;
     const int64_t total = shared.before[blocks];
-    const int shares = count_shares(shared.before[blocks]), cta = min<int>(blockIdx.x, shares);
+    const int shares = count_shares(static_cast<int>(total));
+    const int cta = min(static_cast<int>(blockIdx.x), shares);
     tile = static_cast<int>(total * cta / shares);
     end = static_cast<int>(total * min(cta + 1, shares) / shares);
     block = 0;
