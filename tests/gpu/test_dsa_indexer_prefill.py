@@ -267,3 +267,19 @@ def test_more_queries_than_a_group_of_launches(select):
     inputs = integer_inputs([(row % 7, 6000) for row in range(4100)], 6000, seed=13, device="cuda")
     rows = [0, 4, 2047, 2048, 2051, 2052, 4095, 4096, 4099]
     check(select(inputs), inputs, oracle(inputs, rows), rows=rows)
+
+
+@pytest.mark.parametrize("kind", HOSTILE_KINDS)
+def test_queries_whose_candidates_do_not_fit_are_repaired(kind, monkeypatch):
+    kernel = sys.modules[build(ROOM)._callable.__module__]
+    choose = kernel.choose
+
+    def choose_little_room(*axes, **known):
+        route, options = choose(*axes, **known)
+        return route, options | ({"most_candidates": TOPK} if route == "native" else {})
+
+    monkeypatch.setattr(kernel, "choose", choose_little_room)
+    scores = torch.from_numpy(hostile_scores(kind, 20_000)).cuda()
+    ranges = [(0, 20_000), (7000, 20_000), (0, 19_999), (5, 2053), (9, 2058)] * 9
+    inputs = inputs_with_scores(scores.cpu(), ranges, device="cuda")
+    check(select_by(None, inputs), inputs, iter([scores[start:end] for start, end in ranges]))
