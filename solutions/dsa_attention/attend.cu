@@ -42,6 +42,7 @@
 #include "merge.cuh"
 #include "plan.cuh"
 #include "products.cuh"
+#include "register_shares.cuh"
 
 namespace {
 
@@ -52,6 +53,7 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
     init_barrier(&shared.full[stage], HELPING);
     init_barrier(&shared.free[stage], WARPS);
   }
+  init_barrier(&shared.first_requested, WARPS);
   init_barrier(&shared.survey_made, HELPERS);
   init_barrier(&shared.sums_stored, WARPS);
   init_barrier(&shared.stats_landed, 1);
@@ -60,18 +62,21 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
   fence_barrier_init();
 }
 
-// Rows of my tiles but the first, as stages become free.
+// Rows of my tiles but the first, as stages become free. The first tile's requests go before: they
+// would land with these otherwise, which nobody needs while the first is computed.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void request_others(Shared& shared, const Args& args, int64_t token,
                                                int rank, const Work& work, Entries entries) {
   int loaded = 1, turn = 1;  // entries are those of tile 1
+  wait_phase(&shared.first_requested, 0);
 #pragma unroll 1
   for (uint32_t left = work.tiles & ~1u; left != 0; left &= left - 1, ++turn) {
     const int tile = __ffs(left) - 1, stage = turn % STAGES;
     if (tile != loaded) entries = load_entries<CLUSTER>(args, token, rank, tile);
     const uint64_t valid = vote(entries, args.num_rows);
     if (turn >= STAGES) wait_phase(&shared.free[stage], (turn / STAGES - 1) % 2);
-    request_tile<HELPERS>(shared.tiles[stage], args, entries, valid, threadIdx.x / 32 - WARPS);
+    request_rows<HELPERS>(shared.tiles[stage], args, entries, threadIdx.x / 32 - WARPS);
+    clear_rows<HELPERS>(shared.tiles[stage], args, valid, threadIdx.x / 32 - WARPS);
     arrive_with_copies(&shared.full[stage]);
     loaded = __ffs(left & (left - 1)) - 1;
     if (loaded > 0) entries = load_entries<CLUSTER>(args, token, rank, loaded);
@@ -126,12 +131,14 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
                                              int rank, const Work& work, uint64_t valid) {
   wait_copies<1>();
   sync_first<COMPUTING>();
-  const Query query = load_query(shared.query);
+  uint32_t left = work.tiles & ~1u;
+  // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
+  Query query;
+  if (left != 0 || has_block(valid, my_block())) load_query(query, shared.query);
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
   Sums acc = {};
   wait_copies<0>();
   sync_first<COMPUTING>();
-  uint32_t left = work.tiles & ~1u;
   Entries entries = {};
 #pragma unroll 1
   for (int turn = 0;; ++turn, left &= left - 1) {
@@ -165,6 +172,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   const int64_t token = blockIdx.x / CLUSTER;
   // No load crosses a barrier: indices are in flight while barriers are made.
   if (threadIdx.x >= COMPUTING) {
+    give_registers<HELPING_REGISTERS>();
     const Block block = load_block(args, token);
     const Entries second = load_entries<CLUSTER>(args, token, rank, 1);
     if (threadIdx.x == COMPUTING) init_barriers(shared);
@@ -179,9 +187,13 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   // The barrier's result, 0, keeps the assembler from awaiting the indices in front of it.
   const int nothing = __syncthreads_or(0);
   first = {first.low | nothing, first.high | nothing};
+  request_rows<WARPS>(shared.tiles[0], args, first, threadIdx.x / 32);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(&shared.first_requested);
   const uint64_t valid = vote(first, args.num_rows);
-  request_tile<WARPS>(shared.tiles[0], args, first, valid, threadIdx.x / 32);
+  clear_rows<WARPS>(shared.tiles[0], args, valid, threadIdx.x / 32);
   commit_copies();
+  take_registers<COMPUTING_REGISTERS>();
   const Work work = read_survey(shared);
   if (!work.is_mine(rank)) {
     wait_copies<0>();

@@ -5,6 +5,7 @@
 
 #include "async_copy.cuh"
 #include "plan.cuh"
+#include "predicated_copy.cuh"
 
 namespace {
 
@@ -97,36 +98,56 @@ __device__ __forceinline__ Work read_survey(Shared& shared) {
   return work;
 }
 
-// Requests the rows of a tile: of blocks with a valid entry the valid rows, and zeros for the
-// others, since weights of 0 times whatever lies there must be 0. MEMBERS warps take rows in turns.
+// Requests the valid rows of a tile. MEMBERS warps take rows in turns. Neither votes nor branches
+// stand in front of a copy: all indices are handed round first, and each row's own index says
+// whether it is there.
 template <int MEMBERS>
-__device__ __forceinline__ void request_tile(uint8_t* tile, const Args& args,
-                                             const Entries& entries, uint64_t valid, int member) {
-  constexpr int QUADS = TILE / MEMBERS / 4;
+__device__ __forceinline__ void request_rows(uint8_t* tile, const Args& args,
+                                             const Entries& entries, int member) {
+  constexpr int TURNS = TILE / MEMBERS, QUADS = TURNS / 4;
   const int lane = threadIdx.x % 32;
+  int rows[TURNS], quads[QUADS];  // the last for kpe: a quarter-warp a row
 #pragma unroll
-  for (int quad = 0; quad < QUADS; ++quad) {
-    const int first = member + 4 * quad * MEMBERS;
-    const int entry = 4 * quad * MEMBERS < 32 ? entries.low : entries.high;
+  for (int i = 0; i < TURNS; ++i) {
+    const int entry = MEMBERS * i < 32 ? entries.low : entries.high;
+    rows[i] = __shfl_sync(~0u, entry, (member + MEMBERS * i) % 32);
+  }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = first + i * MEMBERS;
-      const int index = __shfl_sync(~0u, entry, row % 32);
-      const bool is_valid = valid >> row & 1;
-      if (!has_block(valid, row / BLOCK)) continue;  // alike in all lanes
+  for (int i = 0; i < QUADS; ++i) {
+    const int entry = 4 * MEMBERS * i < 32 ? entries.low : entries.high;
+    quads[i] = __shfl_sync(~0u, entry, (member + MEMBERS * (4 * i + lane / 8)) % 32);
+  }
+#pragma unroll
+  for (int i = 0; i < QUADS; ++i) {
+#pragma unroll
+    for (int turn = 4 * i; turn < 4 * i + 4; ++turn) {
+      const bool is_valid = is_row(rows[turn], args.num_rows);
       const auto* from = reinterpret_cast<const char*>(args.ckv) +
-                         static_cast<int64_t>(is_valid ? index : 0) * CKV_BYTES + 16 * lane;
-      copy_chunk_or_clear(tile + row * ROW + 16 * lane, from, is_valid);
-      copy_chunk_or_clear(tile + row * ROW + 16 * lane + 512, from + 512, is_valid);
+                         static_cast<int64_t>(rows[turn]) * CKV_BYTES + 16 * lane;
+      uint8_t* to = tile + (member + MEMBERS * turn) * ROW + 16 * lane;
+      copy_chunk_where(is_valid, to, from);
+      copy_chunk_where(is_valid, to + 512, from + 512);
     }
-    const int row = first + lane / 8 * MEMBERS;
-    const int index = __shfl_sync(~0u, entry, row % 32);
-    const bool is_valid = valid >> row & 1;
     const auto* from = reinterpret_cast<const char*>(args.kpe) +
-                       static_cast<int64_t>(is_valid ? index : 0) * KPE_BYTES + 16 * (lane % 8);
-    if (has_block(valid, row / BLOCK)) {
-      copy_chunk_or_clear(tile + row * ROW + CKV_BYTES + 16 * (lane % 8), from, is_valid);
-    }
+                       static_cast<int64_t>(quads[i]) * KPE_BYTES + 16 * (lane % 8);
+    uint8_t* to = tile + (member + MEMBERS * (4 * i + lane / 8)) * ROW + CKV_BYTES;
+    copy_chunk_where(is_row(quads[i], args.num_rows), to + 16 * (lane % 8), from);
+  }
+}
+
+// Zeros for the values of the other rows of blocks with a valid one, since weights of 0 times
+// whatever lies there must be 0. Their keys make logits that do not count. Copies too: they are
+// awaited with the rows.
+template <int MEMBERS>
+__device__ __forceinline__ void clear_rows(uint8_t* tile, const Args& args, uint64_t valid,
+                                           int member) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll 4
+  for (int turn = 0; turn < TILE / MEMBERS; ++turn) {
+    const int row = member + MEMBERS * turn;
+    if (!has_block(valid, row / BLOCK) || (valid >> row & 1) != 0) continue;
+    copy_chunk_or_clear(tile + row * ROW + 16 * lane, args.ckv, false);
+    copy_chunk_or_clear(tile + row * ROW + 16 * lane + 512, args.ckv, false);
   }
 }
 

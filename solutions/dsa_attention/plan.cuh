@@ -16,6 +16,8 @@ constexpr int HELPERS = 4, HELPING = 32 * HELPERS, THREADS = COMPUTING + HELPING
 constexpr int CKV_BYTES = 2 * CKV, KPE_BYTES = 2 * KPE;
 // 16 bytes more than a row: eight rows of a matrix load start in eight different groups of banks.
 constexpr int ROW = CKV_BYTES + KPE_BYTES + 16;
+// Registers a thread: computing warps hold half of the queries, sums, and keys two batches ahead.
+constexpr int COMPUTING_REGISTERS = 216, HELPING_REGISTERS = 72;
 constexpr int BLOCK = 16, BLOCKS = SLOTS / BLOCK;  // consecutive slots, the rows of an mma
 
 struct Tuning {
@@ -36,7 +38,7 @@ constexpr int OUTPUT_ROW = 2 * WARP_COLUMNS + 16;
 static_assert(HEADS == 16, "the heads are the 16 rows of an mma");
 static_assert(TILE == 64, "two entries a lane, and their validity a word of 64 bits");
 static_assert(WARPS == HALVES * TILE_BLOCKS, "a warp for each half of each block of a tile");
-static_assert(PART_BYTES == 32 * PART_STEPS && PART_STEPS % 3 == 0, "steps are loaded by threes");
+static_assert(PART_BYTES == 32 * PART_STEPS && PART_STEPS % 6 == 0, "steps are loaded by sixes");
 static_assert(WARP_COLUMNS == 64, "accumulate() holds eight groups of eight columns a warp");
 static_assert(HELPING == BLOCKS, "survey() gives a block to a helping thread");
 static_assert(HELPING == 8 * HEADS, "find_factors() gives a head a quarter-warp");
@@ -85,7 +87,7 @@ struct SharedMemory {
   alignas(16) float2 peers[HEADS][LARGEST];         // [head][sender]: maximum, sum
   alignas(16) int2 surveyed[HELPERS];               // owners of valid entries, my tiles with some
   alignas(8) uint64_t full[STAGES], free[STAGES];
-  uint64_t survey_made, sums_stored, stats_landed, sums_landed, factors_found;
+  uint64_t first_requested, survey_made, sums_stored, stats_landed, sums_landed, factors_found;
 };
 
 static_assert(sizeof(SharedMemory<1>) <= 227 * 1024, "what sm_90 and sm_100 give a CTA");

@@ -18,9 +18,11 @@ struct Query {
   uint32_t steps[PART_STEPS][4];
 };
 
-// In q K^T: the block of a tile whose rows my warp takes, and which half of the columns.
-__device__ __forceinline__ int my_block() { return threadIdx.x / 32 % TILE_BLOCKS; }
-__device__ __forceinline__ int my_half() { return threadIdx.x / 32 / TILE_BLOCKS; }
+// In q K^T: the block of a tile whose rows my warp takes, and which half of the columns. The two
+// warps of a block are neighbours, on two schedulers: one tensor core would take both in turns where
+// a tile has one block.
+__device__ __forceinline__ int my_block() { return threadIdx.x / 32 / HALVES; }
+__device__ __forceinline__ int my_half() { return threadIdx.x / 32 % HALVES; }
 
 // The first of the two neighbouring rows of a tile whose logits I weigh: of my block, the eight
 // rows of my half.
@@ -28,14 +30,12 @@ __device__ __forceinline__ int my_row() {
   return BLOCK * my_block() + 8 * my_half() + threadIdx.x % 4 * 2;
 }
 
-__device__ __forceinline__ Query load_query(const uint8_t* query) {
+__device__ __forceinline__ void load_query(Query& loaded, const uint8_t* query) {
   const int lane = threadIdx.x % 32;
   const uint32_t from =
       shared_address(query) + lane % 16 * ROW + my_half() * PART_BYTES + lane / 16 * 16;
-  Query loaded;
 #pragma unroll
   for (int step = 0; step < PART_STEPS; ++step) load_tiles(loaded.steps[step], from + 32 * step);
-  return loaded;
 }
 
 // Logits [head][row], without the scale: heads lane / 4 and eight on, rows my_row() and one on.
@@ -54,22 +54,22 @@ __device__ __forceinline__ Logits exchange_halves(Shared& shared, const float (&
     keep[i] = keeps_second ? sums[1][i] : sums[0][i];
     give[i] = keeps_second ? sums[0][i] : sums[1][i];
   }
-  shared.halves[warp ^ TILE_BLOCKS][lane] = {give[0], give[1], give[2], give[3]};
+  shared.halves[warp ^ 1][lane] = {give[0], give[1], give[2], give[3]};
   sync_group<64>(2 + my_block());
   const float4 got = shared.halves[warp][lane];
   return {{keep[0] + got.x, keep[1] + got.y}, {keep[2] + got.z, keep[3] + got.w}};
 }
 
-// q K^T of my block's rows: two chains of products for each eight rows, keys loaded a batch ahead.
+// q K^T of my block's rows: three chains of products for each eight rows, keys loaded a batch ahead.
 template <typename Shared>
 __device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, const Query& query) {
-  constexpr int BATCH = 3, BATCHES = PART_STEPS / BATCH;
+  constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
   const int lane = threadIdx.x % 32;
   const uint32_t from = shared_address(tile) +
                         (BLOCK * my_block() + lane % 8 + lane / 16 * 8) * ROW +
                         my_half() * PART_BYTES + lane / 8 % 2 * 16;
   uint32_t keys[2][BATCH][4];
-  float chains[2][2][4] = {};  // [step's parity][eight rows]
+  float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], from + 32 * i);
 #pragma unroll
@@ -84,15 +84,15 @@ __device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, con
     for (int i = 0; i < BATCH; ++i) {
       const int step = BATCH * batch + i;
       const uint32_t(&key)[4] = keys[batch % 2][i];
-      multiply_bf16(chains[step % 2][0], query.steps[step], key[0], key[1]);
-      multiply_bf16(chains[step % 2][1], query.steps[step], key[2], key[3]);
+      multiply_bf16(chains[step % CHAINS][0], query.steps[step], key[0], key[1]);
+      multiply_bf16(chains[step % CHAINS][1], query.steps[step], key[2], key[3]);
     }
   }
   float sums[2][4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    sums[0][i] = chains[0][0][i] + chains[1][0][i];
-    sums[1][i] = chains[0][1][i] + chains[1][1][i];
+    sums[0][i] = (chains[0][0][i] + chains[1][0][i]) + chains[2][0][i];
+    sums[1][i] = (chains[0][1][i] + chains[1][1][i]) + chains[2][1][i];
   }
   return exchange_halves(shared, sums);
 }
@@ -187,35 +187,36 @@ __device__ __forceinline__ void fade_sums(Sums& acc, const Fade& fade) {
   }
 }
 
-// acc += weights ckv, over the blocks with a valid row: 16 rows of 32 columns at a time, the next
-// ones loaded while these are multiplied. GROUPS of eight columns from FIRST_GROUP on.
+// acc += weights ckv, over the blocks with a valid row, the next one loaded while one is
+// multiplied. GROUPS of eight columns from FIRST_GROUP on.
 template <int FIRST_GROUP, int GROUPS, typename Shared>
 __device__ __forceinline__ void accumulate(const Shared& shared, const uint8_t* tile,
                                            uint64_t valid, Sums& acc) {
-  constexpr int PARTS = GROUPS / 4, ALL = TILE_BLOCKS * PARTS;
+  constexpr int PAIRS = GROUPS / 2;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t weights =
       shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16;
   const uint32_t values = shared_address(tile) + lane % 16 * ROW +
                           2 * (warp * WARP_COLUMNS + 8 * FIRST_GROUP + lane / 16 * 8);
-  uint32_t p[2][4], v[2][2][4];
+  bool has[TILE_BLOCKS];
 #pragma unroll
-  for (int next = 0; next <= ALL; ++next) {
-    const int block = next / PARTS, part = next % PARTS, now = next - 1;
-    if (next < ALL && has_block(valid, block)) {
-      if (part == 0) load_tiles(p[block % 2], weights + 2 * BLOCK * block);
+  for (int block = 0; block < TILE_BLOCKS; ++block) has[block] = has_block(valid, block);
+  uint32_t p[2][4], v[2][PAIRS][4];
 #pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        const uint32_t from = values + BLOCK * block * ROW + 64 * part + 32 * pair;
-        load_tiles_transposed(v[next % 2][pair], from);
+  for (int next = 0; next <= TILE_BLOCKS; ++next) {
+    if (next < TILE_BLOCKS && has[next]) {
+      load_tiles(p[next % 2], weights + 2 * BLOCK * next);
+#pragma unroll
+      for (int pair = 0; pair < PAIRS; ++pair) {
+        load_tiles_transposed(v[next % 2][pair], values + BLOCK * next * ROW + 32 * pair);
       }
     }
-    if (now < 0 || !has_block(valid, now / PARTS)) continue;
-    const uint32_t(&weight)[4] = p[now / PARTS % 2];
+    if (next == 0 || !has[next - 1]) continue;
+    const uint32_t(&weight)[4] = p[(next - 1) % 2];
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      const uint32_t(&value)[4] = v[now % 2][pair];
-      const int group = FIRST_GROUP + 4 * (now % PARTS) + 2 * pair;
+    for (int pair = 0; pair < PAIRS; ++pair) {
+      const uint32_t(&value)[4] = v[(next - 1) % 2][pair];
+      const int group = FIRST_GROUP + 2 * pair;
       multiply_bf16(acc[group], weight, value[0], value[1]);
       multiply_bf16(acc[group + 1], weight, value[2], value[3]);
     }
