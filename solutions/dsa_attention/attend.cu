@@ -26,8 +26,9 @@
 // Partial sums travel in bf16 from shared memory to shared memory, warp by warp, and count there on
 // a barrier: no scratch, no second launch.
 //
-// Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product, its sum
-// is not; partial sums of several CTAs are rounded to bf16 once more; exp2 with the scale folded
+// Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product. The sum of
+// lse and of the merge is that of p before; a CTA that has a token alone divides its output by the
+// sum of p as rounded, which the tensor cores give it. Partial sums of several CTAs are rounded to bf16 once more; exp2 with the scale folded
 // in. Only -1 is padding, but any index outside the cache counts as padding and is never read.
 
 #include <tvm/ffi/container/tensor.h>
@@ -38,6 +39,7 @@
 
 #include "async_copy.cuh"
 #include "cluster.cuh"
+#include "cta_phase.cuh"
 #include "gather.cuh"
 #include "merge.cuh"
 #include "plan.cuh"
@@ -68,13 +70,13 @@ template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void request_others(Shared& shared, const Args& args, int64_t token,
                                                int rank, const Work& work, Entries entries) {
   int loaded = 1, turn = 1;  // entries are those of tile 1
-  wait_phase(&shared.first_requested, 0);
+  wait_cta_phase(&shared.first_requested, 0);
 #pragma unroll 1
   for (uint32_t left = work.tiles & ~1u; left != 0; left &= left - 1, ++turn) {
     const int tile = __ffs(left) - 1, stage = turn % STAGES;
     if (tile != loaded) entries = load_entries<CLUSTER>(args, token, rank, tile);
     const uint64_t valid = vote(entries, args.num_rows);
-    if (turn >= STAGES) wait_phase(&shared.free[stage], (turn / STAGES - 1) % 2);
+    if (turn >= STAGES) wait_cta_phase(&shared.free[stage], (turn / STAGES - 1) % 2);
     request_rows<HELPERS>(shared.tiles[stage], args, entries, threadIdx.x / 32 - WARPS);
     clear_rows<HELPERS>(shared.tiles[stage], args, valid, threadIdx.x / 32 - WARPS);
     arrive_with_copies(&shared.full[stage]);
@@ -144,7 +146,7 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
   for (int turn = 0;; ++turn, left &= left - 1) {
     const int stage = turn % STAGES;
     if (turn > 0) {
-      wait_phase(&shared.full[stage], (turn - 1) / STAGES % 2);
+      wait_cta_phase(&shared.full[stage], (turn - 1) / STAGES % 2);
       valid = vote(entries, args.num_rows);
     }
     if (left != 0) entries = load_entries<CLUSTER>(args, token, rank, __ffs(left) - 1);
@@ -152,13 +154,16 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
     Logits logits = {};
     if (has_block(valid, my_block())) logits = score(shared, rows, query);
     const Fade fade = weigh(shared, args.scale, valid, logits, softmax);
-    if (left == 0) store_sums(shared, softmax);
     if (turn > 0) fade_sums(acc, fade);
     if (left == 0 && CLUSTER > 1 && work.merges()) {
+      store_sums(shared, softmax);
       return accumulate_and_send<CLUSTER>(shared, rows, rank, valid, acc);
     }
     accumulate<0, 8>(shared, rows, valid, acc);
-    if (left == 0) return write_alone(shared, args, token, acc);
+    if (left == 0) {
+      store_sums(shared, softmax);  // while products are on their way: only lse waits for them
+      return write_alone(shared, args, token, acc);
+    }
     __syncwarp();
     if (threadIdx.x % 32 == 0) arrive(&shared.free[stage]);
   }
@@ -209,7 +214,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   }
   if constexpr (CLUSTER > 1) {
     if (!merges) return;
-    wait_phase(&shared.factors_found, 0);
+    wait_cta_phase(&shared.factors_found, 0);
     wait_phase(&shared.sums_landed, 0);
     arrive_cluster();  // what I sent was read once all have received
     merge<CLUSTER>(shared, args, token, rank, work);

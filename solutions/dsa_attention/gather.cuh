@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "cta_phase.cuh"
 #include "plan.cuh"
 #include "predicated_copy.cuh"
 
@@ -88,7 +89,7 @@ __device__ __forceinline__ void survey(Shared& shared, const Block& block, int n
 
 template <typename Shared>
 __device__ __forceinline__ Work read_survey(Shared& shared) {
-  wait_phase(&shared.survey_made, 0);
+  wait_cta_phase(&shared.survey_made, 0);
   Work work = {0, 0};
 #pragma unroll
   for (int i = 0; i < HELPERS; ++i) {

@@ -7,6 +7,7 @@
 
 #include "async_copy.cuh"
 #include "cluster.cuh"
+#include "cta_phase.cuh"
 #include "fast_math.cuh"
 #include "plan.cuh"
 #include "products.cuh"
@@ -19,12 +20,11 @@ template <typename Shared>
 __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int64_t token,
                                             const Sums& acc) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  wait_phase(&shared.sums_stored, 0);
   uint8_t* mine = &shared.query[warp * HEADS * OUTPUT_ROW];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int head = lane / 4 + 8 * i;
-    const float factor = __fdividef(1.0f, total_of(shared, head));
+    const float factor = __fdividef(1.0f, acc[8][2 * i]);
 #pragma unroll
     for (int group = 0; group < 8; ++group) {
       *reinterpret_cast<__nv_bfloat162*>(&mine[head * OUTPUT_ROW + 16 * group + lane % 4 * 4]) =
@@ -44,7 +44,7 @@ __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, in
 // By the helping warps: lse of a token that one CTA has alone.
 template <typename Shared>
 __device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args, int64_t token) {
-  wait_phase(&shared.sums_stored, 0);
+  wait_cta_phase(&shared.sums_stored, 0);
   const int head = threadIdx.x - COMPUTING;
   if (head >= HEADS) return;
   args.lse[token * HEADS + head] = shared.top[head] + __log2f(total_of(shared, head));
@@ -53,7 +53,7 @@ __device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args
 // My maxima and sums to every CTA of the cluster, by the helping warps.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void send_stats(Shared& shared, int rank) {
-  wait_phase(&shared.sums_stored, 0);
+  wait_cta_phase(&shared.sums_stored, 0);
   const int head = (threadIdx.x - COMPUTING) / 8;
   const float2 stats = {shared.top[head], total_of(shared, head)};
 #pragma unroll

@@ -135,10 +135,12 @@ __device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint64_t vali
                          largest_of_quad(fmaxf(scaled[1][0], scaled[1][1]))};
   if (lane % 4 == 0) shared.tops[head][warp] = tops[0], shared.tops[head + 8][warp] = tops[1];
   sync_first<COMPUTING>();
+  // Both heads' before any store: what is loaded behind one waits for it.
+  const float highest[2] = {largest(shared.tops[head]), largest(shared.tops[head + 8])};
   Fade fade;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const float top = fmaxf(softmax.top[i], largest(shared.tops[head + 8 * i]));
+    const float top = fmaxf(softmax.top[i], highest[i]);
     const float anchor = top == -INFINITY ? 0.0f : top;
     fade.of[i] = exp2_approx(softmax.top[i] - anchor);
     const float2 weights = {exp2_approx(scaled[i][0] - anchor),
@@ -177,11 +179,13 @@ __device__ __forceinline__ float total_of(const Shared& shared, int head) {
   return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
 }
 
-using Sums = float[8][4];  // of my warp's 64 columns, by groups of eight
+// Of my warp's 64 columns, by groups of eight; the last group's columns are all the sum of the
+// weights, as rounded, which costs no exchange.
+using Sums = float[9][4];
 
 __device__ __forceinline__ void fade_sums(Sums& acc, const Fade& fade) {
 #pragma unroll
-  for (int group = 0; group < 8; ++group) {
+  for (int group = 0; group < 9; ++group) {
     acc[group][0] *= fade.of[0], acc[group][1] *= fade.of[0];
     acc[group][2] *= fade.of[1], acc[group][3] *= fade.of[1];
   }
@@ -193,6 +197,7 @@ template <int FIRST_GROUP, int GROUPS, typename Shared>
 __device__ __forceinline__ void accumulate(const Shared& shared, const uint8_t* tile,
                                            uint64_t valid, Sums& acc) {
   constexpr int PAIRS = GROUPS / 2;
+  constexpr uint32_t ONES = 0x3f803f80;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t weights =
       shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16;
@@ -220,6 +225,7 @@ __device__ __forceinline__ void accumulate(const Shared& shared, const uint8_t* 
       multiply_bf16(acc[group], weight, value[0], value[1]);
       multiply_bf16(acc[group + 1], weight, value[2], value[3]);
     }
+    if (GROUPS == 8) multiply_bf16(acc[8], weight, ONES, ONES);
   }
 }
 
