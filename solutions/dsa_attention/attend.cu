@@ -26,10 +26,11 @@
 // Partial sums travel in bf16 from shared memory to shared memory, warp by warp, and count there on
 // a barrier: no scratch, no second launch.
 //
-// Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product. The sum of
-// lse and of the merge is that of p before; a CTA that has a token alone divides its output by the
-// sum of p as rounded, which the tensor cores give it. Partial sums of several CTAs are rounded to bf16 once more; exp2 with the scale folded
-// in. Only -1 is padding, but any index outside the cache counts as padding and is never read.
+// Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product. The sum
+// of lse and of the merge is that of p before; a CTA that has a token alone divides its output by
+// the sum of p as rounded, which the tensor cores give it. Partial sums of several CTAs are rounded
+// to bf16 once more; exp2 with the scale folded in. Only -1 is padding, but any index outside the
+// cache counts as padding and is never read.
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>

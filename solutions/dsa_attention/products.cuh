@@ -19,8 +19,8 @@ struct Query {
 };
 
 // In q K^T: the block of a tile whose rows my warp takes, and which half of the columns. The two
-// warps of a block are neighbours, on two schedulers: one tensor core would take both in turns where
-// a tile has one block.
+// warps of a block are neighbours, on two schedulers: one tensor core would take both in turns
+// where a tile has one block.
 __device__ __forceinline__ int my_block() { return threadIdx.x / 32 / HALVES; }
 __device__ __forceinline__ int my_half() { return threadIdx.x / 32 % HALVES; }
 
@@ -60,7 +60,8 @@ __device__ __forceinline__ Logits exchange_halves(Shared& shared, const float (&
   return {{keep[0] + got.x, keep[1] + got.y}, {keep[2] + got.z, keep[3] + got.w}};
 }
 
-// q K^T of my block's rows: three chains of products for each eight rows, keys loaded a batch ahead.
+// q K^T of my block's rows: three chains of products for each eight rows, keys loaded a batch
+// ahead.
 template <typename Shared>
 __device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, const Query& query) {
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
