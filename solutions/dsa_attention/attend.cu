@@ -39,8 +39,8 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_wait.cuh"
 #include "cluster.cuh"
-#include "cta_phase.cuh"
 #include "gather.cuh"
 #include "merge.cuh"
 #include "plan.cuh"

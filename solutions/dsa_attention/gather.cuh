@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
-#include "cta_phase.cuh"
+#include "barrier_wait.cuh"
 #include "plan.cuh"
 #include "predicated_copy.cuh"
 

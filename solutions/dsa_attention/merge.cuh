@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_wait.cuh"
 #include "cluster.cuh"
-#include "cta_phase.cuh"
 #include "fast_math.cuh"
 #include "plan.cuh"
 #include "products.cuh"
