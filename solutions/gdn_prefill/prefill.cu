@@ -72,11 +72,10 @@ __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
     const int block = head == 0 ? warp : BLOCKS - 1 - warp, slot = shared.slot;
     convert_rows(shared);
     if (warp == 0) find_gates(shared, args, shared.chunk.y, slot, qk_head * SERVED + head);
-    __syncthreads();  // slot and chunk have been read
+    publish_shared();  // before requests go out, whose arrival it would wait for
+    __syncthreads();   // keys, queries and gates are there, slot and chunk have been read
     find_chunk(shared, args, slot + stride, stride);
     request();  // on its way while this chunk is solved
-    publish_shared();
-    __syncthreads();  // keys, queries and gates are there
     solve_chunk(shared, args, slot, qk_head, head, block);
     __syncthreads();  // all of it has been read
   }
