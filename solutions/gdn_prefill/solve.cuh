@@ -96,7 +96,6 @@ __device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& ar
 
 // Once they have come, as operands.
 __device__ __forceinline__ void convert_rows(SolveMemory& shared) {
-  wait_copies<0>();
 #pragma unroll
   for (int i = 0; i < ROW_COPIES; ++i) {
     const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, tile = at % 16 / 8;
@@ -461,6 +460,7 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
 }
 
 // Operands of a chunk are in shared memory, published: what the scan reads of it goes to scratch.
+// The stores may still read at the end.
 __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& args, int slot,
                                             int qk_head, int head, int block) {
   const bool is_storing = threadIdx.x % 128 == 0;  // one thread a warpgroup
@@ -487,7 +487,6 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& arg
     Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
     store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
     store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
-    finish_bulk_reads();
   }
 }
 
