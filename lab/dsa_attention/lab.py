@@ -14,7 +14,7 @@ from tests.oracles.dsa_attention import DIM_CKV, PAGE_SIZE, empty_outputs, oracl
 START = time.monotonic()
 FOLDER = Path(sys.argv[1])
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-PAGES = 8462 if DEVICE == "cuda" else 64
+PAGES = (1024 if sys.argv[2] == "check" else 8462) if DEVICE == "cuda" else 64
 NAN = float("nan")
 # Valid entries of the 23 official workloads.
 OFFICIAL = [
@@ -28,7 +28,7 @@ OFFICIAL = [
     [414, 130, 2010, 147, 262, 168, 461],
 ]  # fmt: skip
 FULL = [[2048] * n for n in (1, 2, 4, 6, 7, 8)]
-MANY = [[2048] * 16, [2048] * 32, [2048] * 64, [2048] * 128, [33] * 128, [100] * 40]
+MANY = [[2048] * 16, [2048] * 32, [2048] * 64, [2048] * 128, [33] * 128, [100] * 40, [2048] * 1024]
 
 
 def load(name):
@@ -54,6 +54,8 @@ def caches(pages):
 def with_counts(counts, seed, pages=PAGES):
     inputs = random_inputs(len(counts), 0, seed, DEVICE) | caches(pages)
     for token, count in enumerate(counts):
+        if count == 0:  # randint() refuses an empty cache, even for no index
+            continue
         inputs["sparse_indices"][token, :count] = random_rows(pages, count, seed + token, DEVICE)
     return inputs
 
@@ -91,7 +93,6 @@ def describe(got, want, rtol, atol, name):
 
 
 def compare(label, run, inputs, pick=None):
-    print(f"... {label}", flush=True)
     output, lse = call(run, inputs)
     some = {**inputs}
     if pick is not None:
@@ -103,66 +104,96 @@ def compare(label, run, inputs, pick=None):
     return [f"{label}: {text}" for text in found]
 
 
-def corner_cases():
-    inputs = with_counts([0] * 6, 3)
-    indices, generator = inputs["sparse_indices"], torch.Generator().manual_seed(1)
-    for token, fraction in enumerate((0.5, 0.02, 0.9)):
-        chosen = (torch.rand(2048, generator=generator) < fraction).to(DEVICE)
-        indices[token, chosen] = random_rows(PAGES, int(chosen.sum()), 50 + token, DEVICE)
-    indices[3, 2047] = 5
-    indices[4, 64:70] = 7
-    indices[5, 1500:1600] = random_rows(PAGES, 100, 9, DEVICE)
-    indices[0, :3] = torch.tensor([-5, PAGES * PAGE_SIZE, 2**31 - 1], dtype=torch.int32)
-    yield "holes", inputs
-    yield "no pages", with_counts([0, 0], 4, pages=0)
-    inputs = with_counts([2048, 33], 5)
-    inputs["sparse_indices"][0] = 9
-    yield "one row 2048 times", inputs
-    for scale in (-0.3, 0.0):
-        yield f"scale {scale}", with_counts([400, 33], 9) | {"sm_scale": scale}
+CORNERS = ("holes", "no pages", "one row 2048 times", "scale -0.3", "scale 0", "rows not chosen are NaN", "a chosen NaN")
+
+
+def corner_case(number):
+    label = CORNERS[number]
+    if label == "holes":
+        inputs = with_counts([0] * 6, 3)
+        indices, generator = inputs["sparse_indices"], torch.Generator().manual_seed(1)
+        for token, fraction in enumerate((0.5, 0.02, 0.9)):
+            chosen = (torch.rand(2048, generator=generator) < fraction).to(DEVICE)
+            indices[token, chosen] = random_rows(PAGES, int(chosen.sum()), 50 + token, DEVICE)
+        indices[3, 2047] = 5
+        indices[4, 64:70] = 7
+        indices[5, 1500:1600] = random_rows(PAGES, 100, 9, DEVICE)
+        indices[0, :3] = torch.tensor([-5, PAGES * PAGE_SIZE, 2**31 - 1], dtype=torch.int32)
+        return inputs
+    if label == "no pages":
+        return with_counts([0, 0], 4, pages=0)
+    if label == "one row 2048 times":
+        inputs = with_counts([2048, 33], 5)
+        inputs["sparse_indices"][0] = 9
+        return inputs
+    if label.startswith("scale"):
+        return with_counts([400, 33], 9) | {"sm_scale": float(label.split()[1])}
     inputs = with_counts([200, 100, 1500], 8)
-    used = torch.zeros(PAGES * PAGE_SIZE, dtype=torch.bool, device=DEVICE)
-    rows = inputs["sparse_indices"].flatten()
-    used[rows[rows >= 0].long()] = True
-    for name in ("ckv_cache", "kpe_cache"):
-        inputs[name] = inputs[name].clone()
-        inputs[name].view(PAGES * PAGE_SIZE, -1)[~used] = NAN
-    yield "rows not chosen are NaN", inputs
-    inputs = with_counts([200, 100, 1500], 8)
+    if label == "rows not chosen are NaN":
+        used = torch.zeros(PAGES * PAGE_SIZE, dtype=torch.bool, device=DEVICE)
+        rows = inputs["sparse_indices"].flatten()
+        used[rows[rows >= 0].long()] = True
+        for name in ("ckv_cache", "kpe_cache"):
+            inputs[name] = inputs[name].clone()
+            inputs[name].view(PAGES * PAGE_SIZE, -1)[~used] = NAN
+        return inputs
     inputs["ckv_cache"] = inputs["ckv_cache"].clone()
     inputs["ckv_cache"].view(-1, DIM_CKV)[inputs["sparse_indices"][0, 150].long(), 3] = NAN
-    yield "a chosen NaN", inputs
+    return inputs
 
 
-def check(name):
+SIZES = [0, 1, 8, 9, 16, 17, 32, 33, 64, 65, 80, 129, 304, 305, 1024, 1025, 1041, 1281, 2047, 2048]
+MIXES = [*OFFICIAL, [2048] * 8, [100, 2048, 7] * 5, [700] * 40, [33, 500] * 40]
+
+
+def all_cases():
+    """(label, cluster or None, how to make the inputs, tokens to compare or None), in a fixed order."""
+    for cluster in (16, 8, 2, 1):
+        for count in SIZES:
+            yield f"cluster {cluster}, {count} entries", cluster, functools.partial(with_counts, [count], count), None
+        for number, label in enumerate(CORNERS):
+            yield f"cluster {cluster}, {label}", cluster, functools.partial(corner_case, number), None
+    for counts in MIXES:
+        few = None if len(counts) < 9 else [0, 1, len(counts) - 1]
+        yield f"counts {counts[:9]} x{len(counts)}", None, functools.partial(with_counts, counts, len(counts)), few
+
+
+def check(name, part, parts):
+    """Cases number `part`, `part + parts` and on: several processes share the cases of a side."""
     run, kernel = load(name)
     wrong, cases = [], 0
-    sizes = [0, 1, 8, 9, 16, 17, 32, 33, 64, 65, 80, 129, 304, 305, 1024, 1025, 1041, 1281, 2047, 2048]
     chosen = kernel.choose
-    for cluster in (16, 8, 2, 1) if DEVICE == "cuda" else ():
-        kernel.choose = lambda *_, c=cluster, **__: ("native", {"cluster": c})
-        for count in sizes:
-            wrong += compare(f"cluster {cluster}, {count} entries", run, with_counts([count], count))
-        for label, inputs in corner_cases():
-            wrong += compare(f"cluster {cluster}, {label}", run, inputs)
-        cases += len(sizes) + 8
-    kernel.choose = chosen
-    for counts in [*OFFICIAL, [2048] * 8, [100, 2048, 7] * 5, [700] * 40, [33, 500] * 40] if DEVICE == "cuda" else OFFICIAL[:6]:
-        inputs = with_counts(counts, len(counts))
-        few = None if len(counts) < 9 else [0, 1, len(counts) - 1]
-        wrong += compare(f"counts {counts[:9]} x{len(counts)}", run, inputs, few)
+    for label, cluster, make, few in [*all_cases()][part::parts]:
+        print(f"... {label}", flush=True)
+        inputs = make()
+        if cluster is not None and DEVICE == "cuda":
+            kernel.choose = lambda *_, c=cluster, **__: ("native", {"cluster": c})
+        wrong += compare(label, run, inputs, few)
+        kernel.choose = chosen
         cases += 1
     inputs = with_counts(OFFICIAL[16], 77)
     first = [x.clone() for x in call(run, inputs)]
-    for turn in range(200 if DEVICE == "cuda" else 2):
+    for turn in range(60 if DEVICE == "cuda" else 1):
         again = call(run, inputs)
         if not all(torch.equal(a, b) for a, b in zip(first, again, strict=True)):
             wrong.append(f"call {turn} differs from the first")
             break
-    print(f"{name}: {cases} cases, {len(wrong)} wrong, {time.monotonic() - START:.0f} s")
+    print(f"{name} part {part}: {cases} cases, {len(wrong)} wrong, {time.monotonic() - START:.0f} s")
     for line in wrong[:12]:
         print("  " + line)
     return not wrong
+
+
+def make_only():
+    """Builds the inputs of every case, and their oracle, without a kernel."""
+    for label, _, make, few in all_cases():
+        inputs = make()
+        if few is not None:
+            for name in ("q_nope", "q_pe", "sparse_indices"):
+                inputs[name] = inputs[name][few]
+        output, lse = oracle(**only_rows(inputs))
+        print(f"{label}: {list(output.shape)}, {int((inputs['sparse_indices'] >= 0).sum())} entries", flush=True)
+    print(f"made {len([*all_cases()])} cases, {time.monotonic() - START:.0f} s")
 
 
 STAMPS = ("entry", "indices", "tile 0 requested", "survey read", "queries landed", "query regs", "tile 0 landed", "q K^T", "softmax", "p ckv or sent", "tile 1 landed", "q K^T", "softmax", "p ckv, sent", "factors", "sums landed", "merged", "end")  # fmt: skip
@@ -258,7 +289,9 @@ def main():
         call(run, with_counts([3], 0, 4))
         print(f"{rest[0]}: built in {time.monotonic() - START:.0f} s")
     elif verb == "check":
-        sys.exit(0 if check(rest[0]) else 1)
+        sys.exit(0 if check(rest[0], int(rest[1]), int(rest[2])) else 1)
+    elif verb == "make":
+        make_only()
     elif verb == "stamps":
         stamps(rest[0])
     else:

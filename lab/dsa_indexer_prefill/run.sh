@@ -1,7 +1,7 @@
-# . .gpu/setup; bash .gpu/lab/dsa_indexer_prefill/run.sh SECONDS [SUBCOMMAND...]      from a repository root
+# . .gpu/setup; bash lab/dsa_indexer_prefill/run.sh SECONDS [SUBCOMMAND...]      from a repository root
 limit=${1:-540}; shift
 parts=${*:-layout check time hostile}
-lab=$PWD/.gpu/lab/dsa_indexer_prefill; began=$(date +%s)
+lab=$PWD/lab/dsa_indexer_prefill; began=$(date +%s)
 tree=/tmp/tree-prefill; out=/tmp/lab-prefill; export RESULTS=${OUT:-}
 rm -rf $tree; mkdir -p $tree $out; tar cf - --exclude=.git --exclude=.venv --exclude=.gpu . | tar xf - -C $tree
 cp -r $lab/tree/. $tree

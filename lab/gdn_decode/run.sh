@@ -1,6 +1,6 @@
-# bash .gpu/lab/gdn_decode/run.sh SECONDS, in a repository root. Checks and times the native route of
+# bash lab/gdn_decode/run.sh SECONDS, in a repository root. Checks and times the native route of
 # gdn_decode (tree/), the same with the decay behind the sums (late/), and the checkout's own route.
-seconds=${1:-240}; lab=$PWD/.gpu/lab/gdn_decode; scratch=${TMPDIR:-/tmp}/lab-gdn_decode
+seconds=${1:-240}; lab=$PWD/lab/gdn_decode; scratch=${TMPDIR:-/tmp}/lab-gdn_decode
 mkdir -p "$scratch"; start=$SECONDS
 for side in ours late; do
   rm -rf "$scratch/$side"; mkdir -p "$scratch/$side"

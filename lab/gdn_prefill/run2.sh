@@ -1,4 +1,4 @@
-# . .gpu/setup; bash .gpu/lab/gdn_prefill/run.sh SECONDS     (in a repository root)
+# . .gpu/setup; bash lab/gdn_prefill/run.sh SECONDS     (in a repository root)
 seconds=${1:-420}
 here=$(cd "$(dirname "$0")" && pwd); root=$PWD
 tree=${TMPDIR:-/tmp}/prefill-tree

@@ -1,5 +1,5 @@
-# . .gpu/setup; bash .gpu/lab/gdn_prefill_new/run.sh SECONDS     (in a repository root)
-# The new tree in all cases, and against the tree of .gpu/lab/gdn_prefill. Exit 0: every case is right.
+# . .gpu/setup; bash lab/gdn_prefill_new/run.sh SECONDS     (in a repository root)
+# The new tree in all cases, and against the tree of lab/gdn_prefill. Exit 0: every case is right.
 seconds=${1:-70}
 here=$(cd "$(dirname "$0")" && pwd); root=$PWD; at=${TMPDIR:-/tmp}
 rm -rf "$at/prefill-new" "$at/prefill-old" "$at/prefill-flat"; mkdir -p "$at/prefill-new"

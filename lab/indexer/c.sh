@@ -10,7 +10,7 @@ say profile
 timeout 120 python3 -m harness profile dsa_indexer --record --commit $SHA > $OUT/profile.txt 2>&1; tail -12 $OUT/profile.txt
 say sanitize
 for tool in memcheck racecheck initcheck synccheck; do
-  (timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 python3 .gpu/lab/indexer/small.py > $OUT/san_$tool.txt 2>&1; echo "$tool rc $?"; grep -E "SUMMARY|bad|right" $OUT/san_$tool.txt | tail -3) &
+  (timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 python3 lab/indexer/small.py > $OUT/san_$tool.txt 2>&1; echo "$tool rc $?"; grep -E "SUMMARY|bad|right" $OUT/san_$tool.txt | tail -3) &
 done; wait
 cat $OUT/san_*.txt > $OUT/sanitize.txt; rm $OUT/san_*.txt
 say tests

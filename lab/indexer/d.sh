@@ -2,7 +2,7 @@
 SHA=$(cat .gpu/sha); mkdir -p $OUT; start=$SECONDS; HERE=$PWD; LIMIT=${1:-560}
 say() { echo "== $* [$((SECONDS-start)) s]"; }
 say racecheck
-timeout 100 compute-sanitizer --tool racecheck --error-exitcode 9 python3 .gpu/lab/indexer/small.py > $OUT/race.txt 2>&1; echo "rc $?"; tail -4 $OUT/race.txt
+timeout 100 compute-sanitizer --tool racecheck --error-exitcode 9 python3 lab/indexer/small.py > $OUT/race.txt 2>&1; echo "rc $?"; tail -4 $OUT/race.txt
 say evaluate
 timeout 200 python3 -m harness evaluate dsa_indexer --workloads all --record --commit $SHA > $OUT/evaluate.txt 2>&1; tail -3 $OUT/evaluate.txt
 say shapes
@@ -13,7 +13,7 @@ say side by side
 i=0
 side() {  # name, arguments: in a copy of the tree of its own
   name=$1; shift; D=/tmp/side_$name; cp -r $HERE $D; mkdir -p $D/cache
-  (cd $D; export XDG_CACHE_HOME=$D/cache XDG_RUNTIME_DIR=$D/cache PYTHONPATH=${PYTHONPATH%%:*}:$D; timeout $((LIMIT-(SECONDS-start)-15)) python3 .gpu/lab/trust/par.py "$@" > $D/out.txt 2>&1; echo "$name rc $? [$((SECONDS-start)) s]: $(tail -1 $D/out.txt | cut -c1-200)") &
+  (cd $D; export XDG_CACHE_HOME=$D/cache XDG_RUNTIME_DIR=$D/cache PYTHONPATH=${PYTHONPATH%%:*}:$D; timeout $((LIMIT-(SECONDS-start)-15)) python3 lab/trust/par.py "$@" > $D/out.txt 2>&1; echo "$name rc $? [$((SECONDS-start)) s]: $(tail -1 $D/out.txt | cut -c1-200)") &
 }
 R="replay dsa_indexer --commit $SHA --limit-s $((LIMIT-(SECONDS-start)-40))"
 side a $R --workloads 03fc111f --trials 10000

@@ -1,7 +1,7 @@
 #!/bin/bash
-# bash .gpu/lab/moe/run.sh SECONDS, in a repository root after `. .gpu/setup`
+# bash lab/moe/run.sh SECONDS, in a repository root after `. .gpu/setup`
 budget=${1:-540}
-lab=$PWD/.gpu/lab/moe
+lab=$PWD/lab/moe
 site=${PYTHONPATH%%:*}
 tree=${TMPDIR:-/tmp}/moe-tree
 rm -rf "$tree"; mkdir -p "$tree"

@@ -1,7 +1,7 @@
 import sys,ctypes,re,numpy as np,torch
 sys.path.insert(0,'clones/longctx')
 sub=sys.argv[1]
-text=open('./.gpu/lab/dsa_indexer_prefill/lab.py').read().replace('"cuda"','"cpu"').replace('"cuda:0"','"cpu"')
+text=open('./lab/dsa_indexer_prefill/lab.py').read().replace('"cuda"','"cpu"').replace('"cuda:0"','"cpu"')
 sys.argv=['lab.py',sub,'clones/longctx','clones/longctx-lab/vb']
 torch.cuda.synchronize=lambda *a:None; torch.cuda.empty_cache=lambda:None; torch.cuda.init=lambda:None
 ns={'__name__':'lab'}

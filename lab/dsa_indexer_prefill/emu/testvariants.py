@@ -1,5 +1,5 @@
 import sys,subprocess,os
-sys.path.insert(0,'./.gpu/lab/dsa_indexer_prefill')
+sys.path.insert(0,'./lab/dsa_indexer_prefill')
 import variants as v
 inc=open('clones/longctx-lab/inc').read().split()
 for name in sys.argv[1:] or v.VARIANTS:

@@ -1,5 +1,5 @@
 import sys,os; sys.argv=['x','step','none','0','x']
-sys.path.insert(0,'./.gpu/lab/gdn_prefill'); os.chdir('clones/prefill')
+sys.path.insert(0,'./lab/gdn_prefill'); os.chdir('clones/prefill')
 import lab, subprocess
 from pathlib import Path
 V='.venv/lib/python3.11/site-packages/tvm_ffi'
