@@ -264,15 +264,16 @@ def test_can_be_captured_in_a_graph(weights, seq_len):
 
 @pytest.mark.parametrize("seq_len", [5, 2000])
 def test_tensors_that_start_off_a_16_byte_boundary(weights, seq_len):
+    """They take the portable route, whatever the length."""
     inputs = random_inputs(random_logits(seq_len, 29), weights, 32, seed=30, device="cuda")
-    (want,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+    (want,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),), "portable")
     for name in ("routing_logits", "routing_bias", "hidden_states", "hidden_states_scale"):
         room = torch.empty(inputs[name].numel() + 1, dtype=inputs[name].dtype, device="cuda")
         room[1:].view(torch.uint8).copy_(inputs[name].flatten().view(torch.uint8))
         inputs[name] = room[1:].view(inputs[name].shape)
     output = torch.empty(want.numel() + 1, dtype=torch.bfloat16, device="cuda")[1:]
     (output,) = call(ROOM, list(inputs.values()), (output.view(want.shape),))
-    assert_passes(output, want, 0.99)  # of the portable route, whose roundings are not the same
+    assert_passes(output, want, 0.999)
 
 
 @pytest.fixture
