@@ -8,24 +8,29 @@
 //     lse    = log2 sum_j exp(s_j)             [16]        base 2; -inf if n = 0
 //     output = softmax(s) ckv                  [16, 512]   0 if n = 0
 //
-// Grid: a cluster of CLUSTER CTAs a token. Every CTA reads the token's whole index row (8 KiB, one
-// round trip) and ranks its valid entries. Up to ALONE entries are the work of one CTA, and the
-// others end; more are cut into equal runs, one a CTA.
-// Eight warps of a CTA compute: the 576 columns of q K^T are cut among them, 72 each, the heads of
-// the softmax, two each, and the 512 columns of p ckv, 64 each. Four warps help: they request the
-// rows of all tiles but the first, and find what each sender counts in the merge.
+// Grid: a cluster of CLUSTER CTAs a token. Blocks of 16 slots belong to CTAs by their place, not by
+// the rank of their valid entries, so that a warp knows which rows to request as soon as it has
+// read their indices. The first four blocks are CTA 0's: a row with valid entries there alone is
+// the work of one CTA, and the others end.
+// Eight warps of a CTA compute, tile by tile of 64 rows: in q K^T a warp has 16 rows and half of
+// the columns, in the softmax the eight rows that it then knows, in p ckv 64 columns. Four warps
+// help: they find out whose the valid entries are, request the rows of all tiles but the first,
+// exchange maxima and sums, and find what each sender counts in the merge.
 //
 // Bytes: 1152 a valid entry, read once for both products; flops: 34 816 a valid entry. Thousands of
 // tokens are bound by DRAM, a few by the chain launch, indices, rows, products, merge.
 //
-// Idea: rows of [ckv | kpe] lie in shared memory once, padded so that both products read them
-// without bank conflicts. Queries are fetched while the indices are ranked and stay in registers.
-// Partial sums travel from shared memory to shared memory, into a tile that is used up, and count
-// there on a barrier: no scratch, no second launch.
+// Idea: nothing but loads lies between launch and request. Rows of [ckv | kpe] lie in shared memory
+// once, padded so that both products read them without bank conflicts. Logits, maxima and sums stay
+// in the registers of who weighs them; fragments of q K^T and p ckv have the same heads in a lane.
+// Partial sums travel in bf16 from shared memory to shared memory, warp by warp, and count there on
+// a barrier: no scratch, no second launch.
 //
-// Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product, its sum
-// is not; exp2 with the scale folded in. Only -1 is padding, but any index outside the cache counts
-// as padding and is never read.
+// Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product. The sum
+// of lse and of the merge is that of p before; a CTA that has a token alone divides its output by
+// the sum of p as rounded, which the tensor cores give it. Partial sums of several CTAs are rounded
+// to bf16 once more; exp2 with the scale folded in. Only -1 is padding, but any index outside the
+// cache counts as padding and is never read.
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -34,11 +39,13 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_wait.cuh"
 #include "cluster.cuh"
 #include "gather.cuh"
 #include "merge.cuh"
 #include "plan.cuh"
 #include "products.cuh"
+#include "register_shares.cuh"
 
 namespace {
 
@@ -47,122 +54,171 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
 #pragma unroll
   for (int stage = 0; stage < STAGES; ++stage) {
     init_barrier(&shared.full[stage], HELPING);
-    init_barrier(&shared.free[stage], 1);
+    init_barrier(&shared.free[stage], WARPS);
   }
+  init_barrier(&shared.first_requested, WARPS);
+  init_barrier(&shared.survey_made, HELPERS);
+  init_barrier(&shared.sums_stored, WARPS);
   init_barrier(&shared.stats_landed, 1);
   init_barrier(&shared.sums_landed, 1);
   init_barrier(&shared.factors_found, HELPING);
   fence_barrier_init();
 }
 
-// The helping warps' part: rows of all tiles but the first, and the factors of the merge.
+// Rows of my tiles but the first, as stages become free. The first tile's requests go before: they
+// would land with these otherwise, which nobody needs while the first is computed.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void request_others(Shared& shared, const Args& args, int64_t token,
+                                               int rank, const Work& work, Entries entries) {
+  int loaded = 1, turn = 1;  // entries are those of tile 1
+  wait_cta_phase(&shared.first_requested, 0);
+#pragma unroll 1
+  for (uint32_t left = work.tiles & ~1u; left != 0; left &= left - 1, ++turn) {
+    const int tile = __ffs(left) - 1, stage = turn % STAGES;
+    if (tile != loaded) entries = load_entries<CLUSTER>(args, token, rank, tile);
+    const uint64_t valid = vote(entries, args.num_rows);
+    if (turn >= STAGES) wait_cta_phase(&shared.free[stage], (turn / STAGES - 1) % 2);
+    request_rows<HELPERS>(shared.tiles[stage], args, entries, threadIdx.x / 32 - WARPS);
+    clear_rows<HELPERS>(shared.tiles[stage], args, valid, threadIdx.x / 32 - WARPS);
+    arrive_with_copies(&shared.full[stage]);
+    loaded = __ffs(left & (left - 1)) - 1;
+    if (loaded > 0) entries = load_entries<CLUSTER>(args, token, rank, loaded);
+  }
+}
+
+// The helping warps' part.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t token, int rank,
-                                     const Work& work) {
-#pragma unroll 1
-  for (int tile = 1; tile < work.tiles(); ++tile) {
-    const int stage = tile % STAGES;
-    if (tile >= STAGES) wait_phase(&shared.free[stage], (tile / STAGES - 1) % 2);
-    const int warp = threadIdx.x / 32 - WARPS;
-    request_tile<HELPERS>(shared, args, tile, min(work.count - tile * TILE, TILE), warp);
-    arrive_with_copies(&shared.full[stage]);
+                                     const Entries& second) {
+  const Work work = read_survey(shared);
+  if (!work.is_mine(rank)) return;
+  const bool merges = CLUSTER > 1 && work.merges();
+  if (merges && threadIdx.x == COMPUTING) {
+    arrive_expecting(&shared.stats_landed, work.senders() * HEADS * sizeof(float2));
+    arrive_expecting(&shared.sums_landed,
+                     work.senders() * Piece<CLUSTER>::AN_OWNER * sizeof(Piece<CLUSTER>));
   }
+  request_others<CLUSTER>(shared, args, token, rank, work, second);
   commit_copies();
   wait_copies<0>();  // no copy may land in a CTA that has ended
-  if (CLUSTER > 1 && work.merges()) {
-    wait_cluster();
-    if (work.last_tile() > 0) {  // all my copies into the tile that is reused have landed
-      publish_shared();
-      arrive_cluster();
-    }
+  if (!merges) return write_lse_alone(shared, args, token);
+  if constexpr (CLUSTER > 1) {
+    wait_cluster();  // all barriers are there
+    if (work.sends(rank)) send_stats<CLUSTER>(shared, rank);
     wait_phase(&shared.stats_landed, 0);
-    find_factors(shared, args, token, rank, work.senders());
+    find_factors(shared, args, token, rank, work);
     arrive(&shared.factors_found);
+  }
+}
+
+// Sums of the last tile: where a warp's columns have two owners, the first half is under way while
+// the second is multiplied.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void accumulate_and_send(Shared& shared, const uint8_t* rows, int rank,
+                                                    uint64_t valid, Sums& acc) {
+  if constexpr (Piece<CLUSTER>::A_WARP == 2) {
+    accumulate<0, 4>(shared, rows, valid, acc);
+    send_piece<CLUSTER, 0>(shared, rank, acc);
+    accumulate<4, 4>(shared, rows, valid, acc);
+    send_piece<CLUSTER, 4>(shared, rank, acc);
+  } else {
+    accumulate<0, 8>(shared, rows, valid, acc);
+    send_piece<CLUSTER, 0>(shared, rank, acc);
+  }
+}
+
+// The computing warps' part: sums of all my tiles, the first of which is requested, to memory or to
+// the other CTAs.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, int64_t token,
+                                             int rank, const Work& work, uint64_t valid) {
+  wait_copies<1>();
+  sync_first<COMPUTING>();
+  uint32_t left = work.tiles & ~1u;
+  // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
+  Query query;
+  if (left != 0 || has_block(valid, my_block())) load_query(query, shared.query);
+  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+  Sums acc = {};
+  wait_copies<0>();
+  sync_first<COMPUTING>();
+  Entries entries = {};
+#pragma unroll 1
+  for (int turn = 0;; ++turn, left &= left - 1) {
+    const int stage = turn % STAGES;
+    if (turn > 0) {
+      wait_cta_phase(&shared.full[stage], (turn - 1) / STAGES % 2);
+      valid = vote(entries, args.num_rows);
+    }
+    if (left != 0) entries = load_entries<CLUSTER>(args, token, rank, __ffs(left) - 1);
+    const uint8_t* rows = shared.tiles[stage];
+    Logits logits = {};
+    if (has_block(valid, my_block())) logits = score(shared, rows, query);
+    const Fade fade = weigh(shared, args.scale, valid, logits, softmax);
+    if (turn > 0) fade_sums(acc, fade);
+    if (left == 0 && CLUSTER > 1 && work.merges()) {
+      store_sums(shared, softmax);
+      return accumulate_and_send<CLUSTER>(shared, rows, rank, valid, acc);
+    }
+    accumulate<0, 8>(shared, rows, valid, acc);
+    if (left == 0) {
+      store_sums(shared, softmax);  // while products are on their way: only lse waits for them
+      return write_alone(shared, args, token, acc);
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(&shared.free[stage]);
   }
 }
 
 template <int CLUSTER>
 __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constant__ Args args) {
-  extern __shared__ __align__(16) uint8_t memory[];
+  extern __shared__ __align__(128) uint8_t memory[];
   auto& shared = *reinterpret_cast<SharedMemory<CLUSTER>*>(memory);
   const int rank = CLUSTER == 1 ? 0 : cluster_rank();
   const int64_t token = blockIdx.x / CLUSTER;
-  const bool computes = threadIdx.x < COMPUTING;
-  Work work;
-  if (computes) {
-    const Slots slots = load_slots(args, token);
-    request_query(shared, args, token);
-    work = rank_entries<CLUSTER>(shared, args.num_rows, slots, rank);
-  } else if (threadIdx.x == COMPUTING) {
-    init_barriers(shared);
+  // No load crosses a barrier: indices are in flight while barriers are made.
+  if (threadIdx.x >= COMPUTING) {
+    give_registers<HELPING_REGISTERS>();
+    const Block block = load_block(args, token);
+    const Entries second = load_entries<CLUSTER>(args, token, rank, 1);
+    if (threadIdx.x == COMPUTING) init_barriers(shared);
+    if (CLUSTER > 1) arrive_cluster();  // my barriers are there
+    __syncthreads_or(0);
+    survey<CLUSTER>(shared, block, args.num_rows, rank);
+    return help<CLUSTER>(shared, args, token, rank, second);
   }
-  if (CLUSTER > 1) arrive_cluster();  // my barriers are there
-  __syncthreads();
-  if (!computes) work = divide_work<CLUSTER>(shared, rank);
-  const bool works = work.total > 0 && (work.merges() || rank == 0);
-  if (!computes) {
-    if (works) help<CLUSTER>(shared, args, token, rank, work);
-    return;
-  }
-  if (!works) {
+  Entries first = load_entries<CLUSTER>(args, token, rank, 0);
+  if (CLUSTER > 1) arrive_cluster();
+  request_query(shared, args, token);
+  // The barrier's result, 0, keeps the assembler from awaiting the indices in front of it.
+  const int nothing = __syncthreads_or(0);
+  first = {first.low | nothing, first.high | nothing};
+  request_rows<WARPS>(shared.tiles[0], args, first, threadIdx.x / 32);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(&shared.first_requested);
+  const uint64_t valid = vote(first, args.num_rows);
+  clear_rows<WARPS>(shared.tiles[0], args, valid, threadIdx.x / 32);
+  commit_copies();
+  take_registers<COMPUTING_REGISTERS>();
+  const Work work = read_survey(shared);
+  if (!work.is_mine(rank)) {
     wait_copies<0>();
     if (rank == 0) write_empty(args, token);
     return;
   }
-  if (work.count > 0) {
-    request_tile<WARPS>(shared, args, 0, min(work.count, TILE), threadIdx.x / 32);
+  const bool merges = CLUSTER > 1 && work.merges();
+  if (merges) wait_cluster();
+  if (work.sends(rank)) {
+    attend_tiles<CLUSTER>(shared, args, token, rank, work, valid);
+  } else {
+    wait_copies<0>();  // of the queries
   }
-  commit_copies();
-  if (CLUSTER > 1 && work.merges()) {
-    if (threadIdx.x == 0) {
-      arrive_expecting(&shared.stats_landed, work.senders() * sizeof(shared.stats));
-      arrive_expecting(&shared.sums_landed, work.senders() * sizeof(Share<CLUSTER>));
-    }
-    wait_cluster();
-  }
-  // Sums land in the tile that no full run uses last: once I am through with it, I say so.
-  uint8_t* received = shared.tiles[(work.last_tile() + 1) % STAGES];
-  const bool is_reused = CLUSTER > 1 && work.merges() && work.last_tile() > 0;
-  const int tiles = work.tiles(), in_the_way = work.last_tile() - 1;  // I have that one too
-  wait_copies<1>();
-  sync_first<COMPUTING>();
-  const Query query = load_query(shared.query);
-
-  float acc[8][4] = {};
-  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
-#pragma unroll 1
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int stage = tile % STAGES, count = min(work.count - tile * TILE, TILE);
-    const uint8_t* rows = shared.tiles[stage];
-    if (tile == 0) {
-      wait_copies<0>();
-      sync_first<COMPUTING>();
-    } else {
-      wait_phase(&shared.full[stage], (tile - 1) / STAGES % 2);
-    }
-    score(shared, rows, count, query);
-    sync_first<COMPUTING>();
-    weigh(shared, args.scale, count, softmax);
-    sync_first<COMPUTING>();
-    accumulate(shared, rows, count, tile == 0, acc);
-    if (tile == tiles - 1) store_stats(shared, softmax);
-    sync_first<COMPUTING>();
-    if (is_reused && tile == in_the_way) {
-      publish_shared();
-      arrive_cluster();
-    }
-    if (threadIdx.x == 0) arrive(&shared.free[stage]);
-  }
-  if (!work.merges()) return write_alone(shared, args, token, acc);
   if constexpr (CLUSTER > 1) {
-    if (work.count > 0) send_stats<CLUSTER>(shared, rank);
-    if (is_reused) wait_cluster();
-    uint8_t* from = shared.tiles[work.last_tile() % STAGES];
-    if (work.count > 0) send_sums<CLUSTER>(shared, from, received, rank, acc);
-    wait_phase(&shared.factors_found, 0);
+    if (!merges) return;
+    wait_cta_phase(&shared.factors_found, 0);
     wait_phase(&shared.sums_landed, 0);
     arrive_cluster();  // what I sent was read once all have received
-    merge<CLUSTER>(shared, received, args, token, rank, work.senders());
+    merge<CLUSTER>(shared, args, token, rank, work);
     wait_cluster();
   }
 }

@@ -4,14 +4,34 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_wait.cuh"
 #include "plan.cuh"
+#include "predicated_copy.cuh"
 
 namespace {
 
-__device__ __forceinline__ Slots load_slots(const Args& args, int64_t token) {
-  const int4* mine = reinterpret_cast<const int4*>(args.indices + token * SLOTS) + 2 * threadIdx.x;
-  const int4 low = load_now(mine), high = load_now(mine + 1);
-  return {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+template <int CLUSTER>
+__device__ __forceinline__ Entries load_entries(const Args& args, int64_t token, int rank,
+                                                int tile) {
+  const int lane = threadIdx.x % 32, j = TILE_BLOCKS * tile + lane / BLOCK;
+  const int* row = args.indices + token * SLOTS + lane % BLOCK;
+  return {row[BLOCK * block_of<CLUSTER>(rank, j)],
+          row[BLOCK * block_of<CLUSTER>(rank, j + TILE_BLOCKS / 2)]};
+}
+
+__device__ __forceinline__ bool is_row(int index, int num_rows) {
+  return static_cast<uint32_t>(index) < static_cast<uint32_t>(num_rows);
+}
+
+// Bit r: row r of the tile is valid.
+__device__ __forceinline__ uint64_t vote(const Entries& entries, int num_rows) {
+  const uint32_t low = __ballot_sync(~0u, is_row(entries.low, num_rows));
+  const uint32_t high = __ballot_sync(~0u, is_row(entries.high, num_rows));
+  return static_cast<uint64_t>(high) << 32 | low;
+}
+
+__device__ __forceinline__ bool has_block(uint64_t valid, int block) {
+  return (valid >> BLOCK * block & 0xffff) != 0;
 }
 
 template <typename Shared>
@@ -33,77 +53,102 @@ __device__ __forceinline__ void request_query(Shared& shared, const Args& args, 
   commit_copies();
 }
 
-// What there is to do, from the counts of the valid entries that each warp has found.
-template <int CLUSTER, typename Shared>
-__device__ __forceinline__ Work divide_work(const Shared& shared, int rank) {
-  int total = 0;
+// The 16 indices of my block, as four loads.
+struct Block {
+  int4 slots[BLOCK / 4];
+};
+
+__device__ __forceinline__ Block load_block(const Args& args, int64_t token) {
+  const int block = threadIdx.x - COMPUTING;
+  const auto* from = reinterpret_cast<const int4*>(args.indices + token * SLOTS + BLOCK * block);
+  Block loaded;
 #pragma unroll
-  for (int w = 0; w < WARPS; ++w) total += shared.warp_counts[w];
-  const int share = max((total + CLUSTER - 1) / CLUSTER, Tuning::MIN_RUN);
-  const int run = total <= Tuning::ALONE ? total : share;
-  return {total, run, min(max(total - rank * run, 0), run)};
+  for (int i = 0; i < BLOCK / 4; ++i) loaded.slots[i] = from[i];
+  return loaded;
 }
 
-// Ranks the valid entries of a row, in any order, and keeps those of my run in shared.rows.
+// By the helping warps: whose the valid entries of the whole row are.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ Work rank_entries(Shared& shared, int num_rows, const Slots& slots,
-                                             int rank) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int places[SLOTS_A_THREAD], found = 0;
+__device__ __forceinline__ void survey(Shared& shared, const Block& block, int num_rows, int rank) {
+  bool has_some = false;
 #pragma unroll
-  for (int i = 0; i < SLOTS_A_THREAD; ++i) {
-    const bool valid = static_cast<uint32_t>(slots.at[i]) < static_cast<uint32_t>(num_rows);
-    const uint32_t votes = __ballot_sync(~0u, valid);
-    places[i] = valid ? found + __popc(votes & ((1u << lane) - 1)) : SLOTS;
-    found += __popc(votes);
+  for (int i = 0; i < BLOCK / 4; ++i) {
+    const int4& four = block.slots[i];
+    has_some |= is_row(four.x, num_rows) || is_row(four.y, num_rows) ||
+                is_row(four.z, num_rows) || is_row(four.w, num_rows);
   }
-  if (lane == 0) shared.warp_counts[warp] = found;
-  sync_first<COMPUTING>();
-  const Work work = divide_work<CLUSTER>(shared, rank);
-  int first = -rank * work.run;
+  const Place place = place_of<CLUSTER>(threadIdx.x - COMPUTING);
+  const uint32_t tile = place.owner == rank ? 1u << place.j / TILE_BLOCKS : 0;
+  const uint32_t owners = __reduce_or_sync(~0u, has_some ? 1u << place.owner : 0);
+  const uint32_t tiles = __reduce_or_sync(~0u, has_some ? tile : 0);
+  if (threadIdx.x % 32 == 0) {
+    shared.surveyed[threadIdx.x / 32 - WARPS] = {static_cast<int>(owners), static_cast<int>(tiles)};
+    arrive(&shared.survey_made);
+  }
+}
+
+template <typename Shared>
+__device__ __forceinline__ Work read_survey(Shared& shared) {
+  wait_cta_phase(&shared.survey_made, 0);
+  Work work = {0, 0};
 #pragma unroll
-  for (int w = 0; w < WARPS; ++w) first += w < warp ? shared.warp_counts[w] : 0;
-#pragma unroll
-  for (int i = 0; i < SLOTS_A_THREAD; ++i) {
-    const int place = places[i] + first;
-    if (places[i] < SLOTS && place >= 0 && place < work.run) shared.rows[place] = slots.at[i];
+  for (int i = 0; i < HELPERS; ++i) {
+    const int2 found = shared.surveyed[i];
+    work.owners |= found.x, work.tiles |= found.y;
   }
   return work;
 }
 
-// Requests the rows of a tile, and zeros up to the 16 of an mma: weights of 0 times whatever lies
-// there must be 0. MEMBERS warps share the work, each two rows at a time.
-template <int MEMBERS, typename Shared>
-__device__ __forceinline__ void request_tile(Shared& shared, const Args& args, int tile, int count,
-                                             int member) {
-  constexpr int TURNS = TILE / MEMBERS / 2;
+// Requests the valid rows of a tile. MEMBERS warps take rows in turns. Neither votes nor branches
+// stand in front of a copy: all indices are handed round first, and each row's own index says
+// whether it is there.
+template <int MEMBERS>
+__device__ __forceinline__ void request_rows(uint8_t* tile, const Args& args,
+                                             const Entries& entries, int member) {
+  constexpr int TURNS = TILE / MEMBERS, QUADS = TURNS / 4;
   const int lane = threadIdx.x % 32;
-  uint8_t* to = shared.tiles[tile % STAGES] + 2 * member * ROW;
-  int2 found[TURNS];
+  int rows[TURNS], quads[QUADS];  // the last for kpe: a quarter-warp a row
 #pragma unroll
-  for (int turn = 0; turn < TURNS; ++turn) {
-    const int* rows = &shared.rows[tile * TILE + 2 * (member + MEMBERS * turn)];
-    found[turn] = *reinterpret_cast<const int2*>(rows);
+  for (int i = 0; i < TURNS; ++i) {
+    const int entry = MEMBERS * i < 32 ? entries.low : entries.high;
+    rows[i] = __shfl_sync(~0u, entry, (member + MEMBERS * i) % 32);
   }
 #pragma unroll
-  for (int turn = 0; turn < TURNS; ++turn, to += 2 * MEMBERS * ROW) {
-    const int row = 2 * (member + MEMBERS * turn);
-    if (row >= (count + 15) / 16 * 16) return;
-    const bool valid[2] = {row < count, row + 1 < count};  // what is not lies where row 0 does
-    const int64_t from[2] = {valid[0] ? found[turn].x : 0, valid[1] ? found[turn].y : 0};
+  for (int i = 0; i < QUADS; ++i) {
+    const int entry = 4 * MEMBERS * i < 32 ? entries.low : entries.high;
+    quads[i] = __shfl_sync(~0u, entry, (member + MEMBERS * (4 * i + lane / 8)) % 32);
+  }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int64_t at = from[i] * CKV_BYTES + 16 * lane;
-      const auto* source = reinterpret_cast<const char*>(args.ckv) + at;
-      copy_chunk_or_clear(to + i * ROW + 16 * lane, source, valid[i]);
-      copy_chunk_or_clear(to + i * ROW + 16 * lane + 512, source + 512, valid[i]);
+  for (int i = 0; i < QUADS; ++i) {
+#pragma unroll
+    for (int turn = 4 * i; turn < 4 * i + 4; ++turn) {
+      const bool is_valid = is_row(rows[turn], args.num_rows);
+      const auto* from = reinterpret_cast<const char*>(args.ckv) +
+                         static_cast<int64_t>(rows[turn]) * CKV_BYTES + 16 * lane;
+      uint8_t* to = tile + (member + MEMBERS * turn) * ROW + 16 * lane;
+      copy_chunk_where(is_valid, to, from);
+      copy_chunk_where(is_valid, to + 512, from + 512);
     }
-    if (lane < 16) {
-      const int64_t at = (lane < 8 ? from[0] : from[1]) * KPE_BYTES + 16 * (lane % 8);
-      copy_chunk_or_clear(to + lane / 8 * ROW + CKV_BYTES + 16 * (lane % 8),
-                          reinterpret_cast<const char*>(args.kpe) + at,
-                          lane < 8 ? valid[0] : valid[1]);
-    }
+    const auto* from = reinterpret_cast<const char*>(args.kpe) +
+                       static_cast<int64_t>(quads[i]) * KPE_BYTES + 16 * (lane % 8);
+    uint8_t* to = tile + (member + MEMBERS * (4 * i + lane / 8)) * ROW + CKV_BYTES;
+    copy_chunk_where(is_row(quads[i], args.num_rows), to + 16 * (lane % 8), from);
+  }
+}
+
+// Zeros for the values of the other rows of blocks with a valid one, since weights of 0 times
+// whatever lies there must be 0. Their keys make logits that do not count. Copies too: they are
+// awaited with the rows.
+template <int MEMBERS>
+__device__ __forceinline__ void clear_rows(uint8_t* tile, const Args& args, uint64_t valid,
+                                           int member) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll 4
+  for (int turn = 0; turn < TILE / MEMBERS; ++turn) {
+    const int row = member + MEMBERS * turn;
+    if (!has_block(valid, row / BLOCK) || (valid >> row & 1) != 0) continue;
+    copy_chunk_or_clear(tile + row * ROW + 16 * lane, args.ckv, false);
+    copy_chunk_or_clear(tile + row * ROW + 16 * lane + 512, args.ckv, false);
   }
 }
 

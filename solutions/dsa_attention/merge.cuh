@@ -6,90 +6,102 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_wait.cuh"
 #include "cluster.cuh"
 #include "fast_math.cuh"
 #include "plan.cuh"
+#include "products.cuh"
 
 namespace {
 
-// Calls use(head, column, two values) for everything that this thread holds of acc.
-template <typename Use>
-__device__ __forceinline__ void for_each_pair(const float (&acc)[8][4], Use use) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int group = 0; group < 8; ++group) {
-      use(lane / 4 + 8 * half, warp * WARP_COLUMNS + 8 * group + lane % 4 * 2,
-          float2{acc[group][2 * half], acc[group][2 * half + 1]});
-    }
-  }
-}
-
-// The result of one CTA, through shared memory: fragments are 4 bytes, lines 128.
+// The result of one CTA. Fragments are 4 bytes, lines 128: each warp turns its own 64 columns
+// through shared memory.
 template <typename Shared>
 __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int64_t token,
-                                            const float (&acc)[8][4]) {
-  const int lane = threadIdx.x % 32;
-  const float factors[2] = {__fdividef(1.0f, shared.stats[lane / 4].y),
-                            __fdividef(1.0f, shared.stats[lane / 4 + 8].y)};
-  for_each_pair(acc, [&](int head, int column, float2 pair) {
-    const float factor = factors[head / 8];
-    *reinterpret_cast<__nv_bfloat162*>(&shared.query[head * ROW + 2 * column]) =
-        __floats2bfloat162_rn(pair.x * factor, pair.y * factor);
-  });
-  if (threadIdx.x < HEADS) {
-    const float2 stats = shared.stats[threadIdx.x];
-    args.lse[token * HEADS + threadIdx.x] = stats.x + __log2f(stats.y);
-  }
-  sync_first<COMPUTING>();
-  uint4* output = reinterpret_cast<uint4*>(args.output + token * HEADS * CKV);
+                                            const Sums& acc) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  uint8_t* mine = &shared.query[warp * HEADS * OUTPUT_ROW];
 #pragma unroll
-  for (int i = 0; i < HEADS * CKV_BYTES / 16 / COMPUTING; ++i) {
-    const int chunk = threadIdx.x + COMPUTING * i;
-    const uint8_t* from = &shared.query[chunk / 64 * ROW + chunk % 64 * 16];
-    output[chunk] = *reinterpret_cast<const uint4*>(from);
+  for (int i = 0; i < 2; ++i) {
+    const int head = lane / 4 + 8 * i;
+    const float factor = __fdividef(1.0f, acc[8][2 * i]);
+#pragma unroll
+    for (int group = 0; group < 8; ++group) {
+      *reinterpret_cast<__nv_bfloat162*>(&mine[head * OUTPUT_ROW + 16 * group + lane % 4 * 4]) =
+          __floats2bfloat162_rn(acc[group][2 * i] * factor, acc[group][2 * i + 1] * factor);
+    }
+  }
+  __syncwarp();
+  auto* to = reinterpret_cast<char*>(args.output + token * HEADS * CKV) + 2 * warp * WARP_COLUMNS;
+#pragma unroll
+  for (int i = 0; i < HEADS / 4; ++i) {
+    const int head = 4 * i + lane / 8, chunk = 16 * (lane % 8);
+    *reinterpret_cast<uint4*>(to + head * CKV_BYTES + chunk) =
+        *reinterpret_cast<const uint4*>(&mine[head * OUTPUT_ROW + chunk]);
   }
 }
 
-// My maxima and sums to every CTA of the cluster.
+// By the helping warps: lse of a token that one CTA has alone.
+template <typename Shared>
+__device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args, int64_t token) {
+  wait_cta_phase(&shared.sums_stored, 0);
+  const int head = threadIdx.x - COMPUTING;
+  if (head >= HEADS) return;
+  args.lse[token * HEADS + head] = shared.top[head] + __log2f(total_of(shared, head));
+}
+
+// My maxima and sums to every CTA of the cluster, by the helping warps.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void send_stats(Shared& shared, int rank) {
-  if (threadIdx.x >= CLUSTER * HEADS) return;
-  const int peer = threadIdx.x / HEADS, head = threadIdx.x % HEADS;
-  send(address_in(shared_address(&shared.peers[head][rank]), peer), shared.stats[head],
-       address_in(shared_address(&shared.stats_landed), peer));
+  wait_cta_phase(&shared.sums_stored, 0);
+  const int head = (threadIdx.x - COMPUTING) / 8;
+  const float2 stats = {shared.top[head], total_of(shared, head)};
+#pragma unroll
+  for (int i = 0; i < (CLUSTER + 7) / 8; ++i) {
+    const int peer = threadIdx.x % 8 + 8 * i;
+    if (peer >= CLUSTER) continue;
+    send(address_in(shared_address(&shared.peers[head][rank]), peer), stats,
+         address_in(shared_address(&shared.stats_landed), peer));
+  }
 }
 
-// Every CTA of the cluster owns 512 / CLUSTER columns and receives what all have of them.
-template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void send_sums(Shared& shared, uint8_t* from, uint8_t* received,
-                                          int rank, const float (&acc)[8][4]) {
-  using Part = Share<CLUSTER>;
-  Part* shares = reinterpret_cast<Part*>(from);
-  for_each_pair(acc, [&](int head, int column, float2 pair) {
-    float* to = shares[column / Part::WIDTH].sums;
-    *reinterpret_cast<float2*>(&to[Part::place(head, column % Part::WIDTH)]) = pair;
-  });
+// Groups of eight columns FIRST_GROUP and on, as many as a piece has, to the CTA that owns them.
+template <int CLUSTER, int FIRST_GROUP, typename Shared>
+__device__ __forceinline__ void send_piece(Shared& shared, int rank, const Sums& acc) {
+  using Part = Piece<CLUSTER>;
+  constexpr int GROUPS = Part::WIDTH / 8;
+  const int lane = threadIdx.x % 32;
+  const int piece = threadIdx.x / 32 * Part::A_WARP + FIRST_GROUP / GROUPS;
+  Part& mine = reinterpret_cast<Part*>(shared.query)[piece];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group) {
+      const float(&sums)[4] = acc[FIRST_GROUP + group];
+      auto* to = &mine.sums[Part::place(lane / 4 + 8 * i, 8 * group + lane % 4 * 2)];
+      *reinterpret_cast<__nv_bfloat162*>(to) =
+          __floats2bfloat162_rn(sums[2 * i], sums[2 * i + 1]);
+    }
+  }
   publish_shared();
-  sync_first<COMPUTING>();
-  const int lane = threadIdx.x % 32, peer = threadIdx.x / 32 + WARPS * lane;  // two copies a warp
-  if (lane < 2 && peer < CLUSTER) {
-    const uint32_t to = shared_address(received + rank * sizeof(Part));
-    copy_to_cluster(address_in(to, peer), shared_address(&shares[peer]), sizeof(Part),
-                    address_in(shared_address(&shared.sums_landed), peer));
+  __syncwarp();
+  if (lane == 0) {
+    const int owner = piece / Part::AN_OWNER;
+    const uint32_t to = shared_address(&shared.received[rank][piece % Part::AN_OWNER]);
+    copy_to_cluster(address_in(to, owner), shared_address(&mine), sizeof(Part),
+                    address_in(shared_address(&shared.sums_landed), owner));
   }
 }
 
 // What the sums of each sender count, and lse: by the helping warps, a quarter-warp a head.
 template <typename Shared>
 __device__ __forceinline__ void find_factors(Shared& shared, const Args& args, int64_t token,
-                                             int rank, int senders) {
+                                             int rank, const Work& work) {
   const int head = (threadIdx.x - COMPUTING) / 8, first = threadIdx.x % 8 * 2;
   const float4 found = *reinterpret_cast<const float4*>(&shared.peers[head][first]);
   constexpr float2 NOTHING = {-INFINITY, 0.0f};
-  const float2 stats[2] = {first < senders ? float2{found.x, found.y} : NOTHING,
-                           first + 1 < senders ? float2{found.z, found.w} : NOTHING};
+  const float2 stats[2] = {work.sends(first) ? float2{found.x, found.y} : NOTHING,
+                           work.sends(first + 1) ? float2{found.z, found.w} : NOTHING};
   float top = fmaxf(stats[0].x, stats[1].x);
 #pragma unroll
   for (int mask = 4; mask > 0; mask /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
@@ -104,28 +116,29 @@ __device__ __forceinline__ void find_factors(Shared& shared, const Args& args, i
 }
 
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void merge(const Shared& shared, const uint8_t* received,
-                                      const Args& args, int64_t token, int rank, int senders) {
-  using Part = Share<CLUSTER>;
+__device__ __forceinline__ void merge(const Shared& shared, const Args& args, int64_t token,
+                                      int rank, const Work& work) {
+  using Part = Piece<CLUSTER>;
   const int head = threadIdx.x / 16;
-  const auto* shares = reinterpret_cast<const Part*>(received);
   float4 factors[(CLUSTER + 3) / 4];
 #pragma unroll
   for (int i = 0; i < (CLUSTER + 3) / 4; ++i) {
     factors[i] = *reinterpret_cast<const float4*>(&shared.factors[head][4 * i]);
   }
 #pragma unroll
-  for (int first = 0; first < Part::WIDTH; first += 32) {
+  for (int first = 0; first < Part::OWNED; first += 32) {
     const int column = first + threadIdx.x % 16 * 2;
     float2 sum = {};
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
+      if (!work.sends(s)) continue;
       const float factor = reinterpret_cast<const float*>(factors)[s];
-      const auto* from = &shares[s].sums[Part::place(head, column)];
-      const float2 part = s < senders ? *reinterpret_cast<const float2*>(from) : float2{};
-      sum.x += factor * part.x, sum.y += factor * part.y;
+      const Part& part = shared.received[s][column / Part::WIDTH];
+      const auto* from = &part.sums[Part::place(head, column % Part::WIDTH)];
+      const float2 some = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
+      sum.x += factor * some.x, sum.y += factor * some.y;
     }
-    auto* to = args.output + (token * HEADS + head) * CKV + rank * Part::WIDTH + column;
+    auto* to = args.output + (token * HEADS + head) * CKV + rank * Part::OWNED + column;
     *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum.x, sum.y);
   }
 }

@@ -13,37 +13,37 @@ namespace {
 constexpr int HEADS = 16, CKV = 512, KPE = 64, SLOTS = 2048;
 constexpr int WARPS = 8, COMPUTING = 32 * WARPS;  // who computes
 constexpr int HELPERS = 4, HELPING = 32 * HELPERS, THREADS = COMPUTING + HELPING;
-constexpr int SLOTS_A_THREAD = SLOTS / COMPUTING;
 constexpr int CKV_BYTES = 2 * CKV, KPE_BYTES = 2 * KPE;
 // 16 bytes more than a row: eight rows of a matrix load start in eight different groups of banks.
 constexpr int ROW = CKV_BYTES + KPE_BYTES + 16;
-constexpr int PART_BYTES = (CKV_BYTES + KPE_BYTES) / WARPS;  // of a row, in q K^T: 4 1/2 steps
+// Registers a thread: computing warps hold half of the queries, sums, and keys two batches ahead.
+constexpr int COMPUTING_REGISTERS = 216, HELPING_REGISTERS = 72;
+constexpr int BLOCK = 16, BLOCKS = SLOTS / BLOCK;  // consecutive slots, the rows of an mma
+
+struct Tuning {
+  static constexpr int TILE = 64;   // rows of a stage, 73 KiB
+  static constexpr int STAGES = 2;  // with 16 CTAs a token all of its rows lie there at once
+  static constexpr int FIRST = 4;   // blocks that one CTA takes rather than share and merge
+};
+constexpr int TILE = Tuning::TILE, STAGES = Tuning::STAGES, FIRST = Tuning::FIRST;
+constexpr int TILE_BLOCKS = TILE / BLOCK;
+constexpr int LARGEST = 16;  // CTAs of a cluster, more than 8 of which are not portable
+// In q K^T a warp takes the rows of a block and half of the columns.
+constexpr int HALVES = 2, PART_BYTES = (CKV_BYTES + KPE_BYTES) / HALVES;
 constexpr int PART_STEPS = PART_BYTES / 32;
 constexpr int WARP_COLUMNS = CKV / WARPS;  // in p ckv
-
-// ALONE: docs/kernels/dsa_attention.md, "Chain of dependent steps, measured": 64 entries in one CTA
-// take 8550 cycles, 100 in a cluster 8580. The others follow from sizes.
-struct Tuning {
-  static constexpr int TILE = 64;     // rows of a stage, 73 KiB
-  static constexpr int STAGES = 2;    // and one takes what the cluster sends in the end
-  static constexpr int ALONE = 64;    // entries that one CTA takes rather than merge
-  static constexpr int MIN_RUN = 16;  // rows of an mma: shorter runs only add senders
-};
-constexpr int TILE = Tuning::TILE, STAGES = Tuning::STAGES;
-constexpr int LARGEST = 16;  // CTAs of a cluster, more than 8 of which are not portable
 constexpr int WEIGHT_ROW = 2 * TILE + 16;
-constexpr int LOGIT_ROW = WARPS * TILE + 8;  // four heads of a fragment in four groups of banks
+constexpr int OUTPUT_ROW = 2 * WARP_COLUMNS + 16;
 
 static_assert(HEADS == 16, "the heads are the 16 rows of an mma");
-static_assert(HEADS == 2 * WARPS, "the softmax gives a warp two heads");
-static_assert(TILE == 64, "the softmax gives a lane two rows of a tile");
-static_assert(SLOTS_A_THREAD == 8, "load_slots() reads two int4");
-static_assert(PART_BYTES == 32 * PART_STEPS + 16, "a part of q K^T ends with half a step");
+static_assert(TILE == 64, "two entries a lane, and their validity a word of 64 bits");
+static_assert(WARPS == HALVES * TILE_BLOCKS, "a warp for each half of each block of a tile");
+static_assert(PART_BYTES == 32 * PART_STEPS && PART_STEPS % 6 == 0, "steps are loaded by sixes");
 static_assert(WARP_COLUMNS == 64, "accumulate() holds eight groups of eight columns a warp");
+static_assert(HELPING == BLOCKS, "survey() gives a block to a helping thread");
 static_assert(HELPING == 8 * HEADS, "find_factors() gives a head a quarter-warp");
 static_assert(COMPUTING == 16 * HEADS, "merge() gives a head half a warp");
-static_assert(Tuning::MIN_RUN <= TILE && LARGEST <= TILE,
-              "where a run is more than a tile, all runs have as many tiles or one less");
+static_assert(FIRST * LARGEST <= BLOCKS && SLOTS / LARGEST == STAGES * TILE, "see block_of()");
 
 struct Args {
   const __nv_bfloat16* q_nope;  // [T, 16, 512]
@@ -57,52 +57,80 @@ struct Args {
   int num_rows;
 };
 
+// A piece of what a CTA sends of its sums: [head][column] of as many columns as one warp has for
+// one owner, in bf16, the groups of eight columns permuted by head so that fragments are stored
+// without bank conflicts.
 template <int CLUSTER>
-struct SharedMemory {
-  alignas(16) uint8_t query[HEADS * ROW];  // and, in the end, the output on its way out
-  alignas(16) uint8_t tiles[STAGES][TILE * ROW];
-  alignas(16) float logits[HEADS][LOGIT_ROW];       // [head][warp and its part][row]
-  alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16
-  alignas(16) float factors[HEADS][LARGEST];        // [head][sender]: what its sums count
-  float2 peers[HEADS][LARGEST];                     // [head][sender]: maximum, sum
-  float2 stats[HEADS];                              // maximum, sum
-  float fade[HEADS];
-  alignas(16) int warp_counts[WARPS];
-  int rows[SLOTS / CLUSTER > Tuning::ALONE ? SLOTS / CLUSTER : Tuning::ALONE];
-  alignas(8) uint64_t full[STAGES], free[STAGES];
-  uint64_t stats_landed, sums_landed, factors_found;
-};
-
-// What a CTA sends of its sums to the owner of WIDTH columns: [head][column], the groups of eight
-// columns permuted by head so that fragments are stored without bank conflicts.
-template <int CLUSTER>
-struct Share {
-  static constexpr int WIDTH = CKV / CLUSTER;
-  float sums[HEADS * WIDTH];
+struct Piece {
+  static constexpr int OWNED = CKV / CLUSTER;  // columns of a CTA in the merge
+  static constexpr int WIDTH = OWNED < WARP_COLUMNS ? OWNED : WARP_COLUMNS;
+  static constexpr int A_WARP = WARP_COLUMNS / WIDTH, AN_OWNER = OWNED / WIDTH;
+  __nv_bfloat16 sums[HEADS * WIDTH];
   static __device__ __forceinline__ int place(int head, int column) {
-    return head * WIDTH + (((column / 8) ^ (head % 4)) * 8) + column % 8;
+    const int turned = WIDTH == 32 ? head / 2 % 4 : head % 8;
+    return head * WIDTH + ((column / 8 ^ turned) * 8) + column % 8;
   }
 };
 
-static_assert(sizeof(SharedMemory<1>) <= 227 * 1024, "what sm_90 and sm_100 give a CTA");
-static_assert(sizeof(SharedMemory<LARGEST>) <= sizeof(SharedMemory<1>), "rows of a run shrink");
-static_assert(LARGEST * sizeof(Share<LARGEST>) == HEADS * CKV * sizeof(float) &&
-                  HEADS * CKV * sizeof(float) <= TILE * ROW,
-              "the shares of a cluster of any size lie in one tile, sent and received");
-
-// A run: the entries of one CTA.
-struct Work {
-  int total;  // valid entries of the token
-  int run;    // entries a CTA
-  int count;  // of mine
-  __device__ bool merges() const { return total > run; }
-  __device__ int senders() const { return (total + run - 1) / run; }
-  __device__ int tiles() const { return (count + TILE - 1) / TILE; }
-  __device__ int last_tile() const { return (run + TILE - 1) / TILE - 1; }  // of a full run
+template <int CLUSTER>
+struct SharedMemory {
+  // The queries; then each warp's sums on their way out, to memory or to other CTAs.
+  alignas(128) uint8_t query[HEADS * ROW];
+  alignas(128) uint8_t tiles[STAGES][TILE * ROW];
+  alignas(128) Piece<CLUSTER> received[CLUSTER][Piece<CLUSTER>::AN_OWNER];  // [sender][piece]
+  alignas(16) float4 halves[WARPS][32];             // [for warp][lane]: logits
+  alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16
+  alignas(16) float tops[HEADS][WARPS];             // of a tile
+  alignas(16) float sums[HEADS][WARPS];             // of a run
+  float top[HEADS];                                 // of a run
+  alignas(16) float factors[HEADS][LARGEST];        // [head][sender]: what its sums count
+  alignas(16) float2 peers[HEADS][LARGEST];         // [head][sender]: maximum, sum
+  alignas(16) int2 surveyed[HELPERS];               // owners of valid entries, my tiles with some
+  alignas(8) uint64_t full[STAGES], free[STAGES];
+  uint64_t first_requested, survey_made, sums_stored, stats_landed, sums_landed, factors_found;
 };
 
-struct Slots {
-  int at[SLOTS_A_THREAD];
+static_assert(sizeof(SharedMemory<1>) <= 227 * 1024, "what sm_90 and sm_100 give a CTA");
+static_assert(sizeof(SharedMemory<LARGEST>) == sizeof(SharedMemory<1>), "shares cover all columns");
+static_assert(sizeof(Piece<LARGEST>) * LARGEST <= HEADS * ROW &&
+                  WARPS * HEADS * OUTPUT_ROW <= HEADS * ROW,
+              "what goes out lies where the queries were");
+
+// Which slots are whose: entries are not ranked, so that their rows are requested as soon as the
+// indices are there. Valid ones usually stand in front. The first FIRST blocks belong to CTA 0, so
+// that a short row is the work of one CTA; then the other CTAs take blocks in turns until they have
+// as many, then all. Block j of CTA `rank`:
+template <int CLUSTER>
+__device__ __forceinline__ int block_of(int rank, int j) {
+  if (j >= FIRST) return CLUSTER * j + rank;
+  return rank == 0 ? j : FIRST + (CLUSTER - 1) * j + rank - 1;
+}
+
+struct Place {
+  int owner, j;
+};
+
+template <int CLUSTER>
+__device__ __forceinline__ Place place_of(int block) {
+  constexpr int OTHERS = CLUSTER > 1 ? CLUSTER - 1 : 1;
+  if (block < FIRST) return {0, block};
+  if (block >= CLUSTER * FIRST) return {block % CLUSTER, block / CLUSTER};
+  return {1 + (block - FIRST) % OTHERS, (block - FIRST) / OTHERS};
+}
+
+// What there is to do for a token.
+struct Work {
+  uint32_t owners;  // bit r: CTA r has valid entries
+  uint32_t tiles;   // bit t: my tile t has
+  __device__ bool merges() const { return (owners & ~1u) != 0; }
+  __device__ bool is_mine(int rank) const { return owners != 0 && (merges() || rank == 0); }
+  __device__ bool sends(int rank) const { return owners >> rank & 1; }
+  __device__ int senders() const { return __popc(owners); }
+};
+
+// The entries of a tile: those of rows `lane` and `lane + 32`, and which of all 64 are valid.
+struct Entries {
+  int low, high;
 };
 
 }  // namespace

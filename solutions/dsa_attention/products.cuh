@@ -7,169 +7,226 @@
 
 #include "async_copy.cuh"
 #include "fast_math.cuh"
+#include "named_barriers.cuh"
 #include "plan.cuh"
 #include "tensor_core.cuh"
 
 namespace {
 
-// My warp's 72 columns of the queries, as first operands.
+// My warp's half of the columns of the queries, as first operands.
 struct Query {
-  uint32_t wide[PART_STEPS][4], narrow[2];
+  uint32_t steps[PART_STEPS][4];
 };
 
-__device__ __forceinline__ Query load_query(const uint8_t* query) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t from = shared_address(query) + lane % 16 * ROW + warp * PART_BYTES;
-  Query loaded;
-#pragma unroll
-  for (int step = 0; step < PART_STEPS; ++step) {
-    load_tiles(loaded.wide[step], from + lane / 16 * 16 + 32 * step);
-  }
-  load_tiles(loaded.narrow, from + 32 * PART_STEPS);
-  return loaded;
+// In q K^T: the block of a tile whose rows my warp takes, and which half of the columns. The two
+// warps of a block are neighbours, on two schedulers: one tensor core would take both in turns
+// where a tile has one block.
+__device__ __forceinline__ int my_block() { return threadIdx.x / 32 / HALVES; }
+__device__ __forceinline__ int my_half() { return threadIdx.x / 32 % HALVES; }
+
+// The first of the two neighbouring rows of a tile whose logits I weigh: of my block, the eight
+// rows of my half.
+__device__ __forceinline__ int my_row() {
+  return BLOCK * my_block() + 8 * my_half() + threadIdx.x % 4 * 2;
 }
 
-// My warp's part of the logits of GROUPS times 16 rows, whose chains of products run side by side.
-template <int GROUPS, typename Shared>
-__device__ __forceinline__ void score_rows(Shared& shared, const uint8_t* tile, int first,
-                                           const Query& query) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t from = shared_address(tile) + first * ROW + warp * PART_BYTES;
-  const uint32_t wide = from + (lane % 8 + lane / 16 * 8) * ROW + lane / 8 % 2 * 16;
-  const uint32_t narrow = from + lane % 16 * ROW + 32 * PART_STEPS;
-  uint32_t keys[GROUPS][PART_STEPS][4], last[GROUPS][2];
+__device__ __forceinline__ void load_query(Query& loaded, const uint8_t* query) {
+  const int lane = threadIdx.x % 32;
+  const uint32_t from =
+      shared_address(query) + lane % 16 * ROW + my_half() * PART_BYTES + lane / 16 * 16;
 #pragma unroll
-  for (int group = 0; group < GROUPS; ++group) {
-#pragma unroll
-    for (int step = 0; step < PART_STEPS; ++step) {
-      load_tiles(keys[group][step], wide + 16 * group * ROW + 32 * step);
-    }
-    load_tiles(last[group], narrow + 16 * group * ROW);
-  }
-  float sums[GROUPS][2][4] = {};  // rows 0 to 7, 8 to 15
-#pragma unroll
-  for (int step = 0; step < PART_STEPS; ++step) {
-#pragma unroll
-    for (int group = 0; group < GROUPS; ++group) {
-      const uint32_t(&key)[4] = keys[group][step];
-      multiply_bf16(sums[group][0], query.wide[step], key[0], key[1]);
-      multiply_bf16(sums[group][1], query.wide[step], key[2], key[3]);
-    }
-  }
-#pragma unroll
-  for (int group = 0; group < GROUPS; ++group) {
-    multiply_bf16(sums[group][0], query.narrow, last[group][0]);
-    multiply_bf16(sums[group][1], query.narrow, last[group][1]);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float(&sum)[4] = sums[group][half];
-      const int row = warp * TILE + first + 16 * group + 8 * half + lane % 4 * 2;
-      *reinterpret_cast<float2*>(&shared.logits[lane / 4][row]) = float2{sum[0], sum[1]};
-      *reinterpret_cast<float2*>(&shared.logits[lane / 4 + 8][row]) = float2{sum[2], sum[3]};
-    }
-  }
+  for (int step = 0; step < PART_STEPS; ++step) load_tiles(loaded.steps[step], from + 32 * step);
 }
 
+// Logits [head][row], without the scale: heads lane / 4 and eight on, rows my_row() and one on.
+struct Logits {
+  float low[2], high[2];
+};
+
+// Half of the sum over columns is the other half's warp's: each of the two ends with eight rows.
 template <typename Shared>
-__device__ __forceinline__ void score(Shared& shared, const uint8_t* tile, int count,
-                                      const Query& query) {
-  int first = 0;
-#pragma unroll 1
-  for (; count - first > 16; first += 32) score_rows<2>(shared, tile, first, query);
-  if (first < count) score_rows<1>(shared, tile, first, query);
+__device__ __forceinline__ Logits exchange_halves(Shared& shared, const float (&sums)[2][4]) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const bool keeps_second = my_half() == 1;
+  float keep[4], give[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    keep[i] = keeps_second ? sums[1][i] : sums[0][i];
+    give[i] = keeps_second ? sums[0][i] : sums[1][i];
+  }
+  shared.halves[warp ^ 1][lane] = {give[0], give[1], give[2], give[3]};
+  sync_group<64>(2 + my_block());
+  const float4 got = shared.halves[warp][lane];
+  return {{keep[0] + got.x, keep[1] + got.y}, {keep[2] + got.z, keep[3] + got.w}};
 }
 
-// Order of the integers as of the floats, so that one instruction finds a warp's largest.
-__device__ __forceinline__ int ordered(float x) {
-  const int bits = __float_as_int(x);
-  return bits ^ (bits >> 31 & 0x7fffffff);
+// q K^T of my block's rows: three chains of products for each eight rows, keys loaded a batch
+// ahead.
+template <typename Shared>
+__device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, const Query& query) {
+  constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
+  const int lane = threadIdx.x % 32;
+  const uint32_t from = shared_address(tile) +
+                        (BLOCK * my_block() + lane % 8 + lane / 16 * 8) * ROW +
+                        my_half() * PART_BYTES + lane / 8 % 2 * 16;
+  uint32_t keys[2][BATCH][4];
+  float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
+#pragma unroll
+  for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], from + 32 * i);
+#pragma unroll
+  for (int batch = 0; batch < BATCHES; ++batch) {
+    if (batch + 1 < BATCHES) {
+#pragma unroll
+      for (int i = 0; i < BATCH; ++i) {
+        load_tiles(keys[(batch + 1) % 2][i], from + 32 * (BATCH * (batch + 1) + i));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const int step = BATCH * batch + i;
+      const uint32_t(&key)[4] = keys[batch % 2][i];
+      multiply_bf16(chains[step % CHAINS][0], query.steps[step], key[0], key[1]);
+      multiply_bf16(chains[step % CHAINS][1], query.steps[step], key[2], key[3]);
+    }
+  }
+  float sums[2][4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    sums[0][i] = (chains[0][0][i] + chains[1][0][i]) + chains[2][0][i];
+    sums[1][i] = (chains[0][1][i] + chains[1][1][i]) + chains[2][1][i];
+  }
+  return exchange_halves(shared, sums);
 }
 
-__device__ __forceinline__ float largest(float x) {
-  const int found = __reduce_max_sync(~0u, ordered(x));
-  return __int_as_float(found ^ (found >> 31 & 0x7fffffff));
-}
-
-// The running softmax of a warp's two heads: maximum of all rows, sum of this lane's.
+// The running softmax of the two heads that are mine in logits and sums alike, lane / 4 and eight
+// on: maximum of all rows, sum of the rows that I weighed.
 struct Softmax {
   float top[2], sum[2];
 };
 
-// Online softmax of my warp's two heads: weights of the tile, two rows a lane.
-template <typename Shared>
-__device__ __forceinline__ void weigh(Shared& shared, float scale, int count, Softmax& softmax) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = 2 * lane;
-  float2 logits[2] = {};
-#pragma unroll
-  for (int part = 0; part < WARPS; ++part) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const auto* from = &shared.logits[2 * warp + i][part * TILE + row];
-      const float2 some = row < count ? *reinterpret_cast<const float2*>(from) : float2{};
-      logits[i].x += some.x, logits[i].y += some.y;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float one = row < count ? logits[i].x * scale : -INFINITY;
-    const float other = row + 1 < count ? logits[i].y * scale : -INFINITY;
-    const float top = fmaxf(largest(fmaxf(one, other)), softmax.top[i]);
-    const float anchor = top == -INFINITY ? 0.0f : top;
-    const float fade = exp2_approx(softmax.top[i] - anchor);
-    const float2 weights = {exp2_approx(one - anchor), exp2_approx(other - anchor)};
-    const int head = 2 * warp + i;
-    *reinterpret_cast<__nv_bfloat162*>(&shared.weights[head * WEIGHT_ROW + 2 * row]) =
-        __floats2bfloat162_rn(weights.x, weights.y);
-    if (lane == 0) shared.fade[head] = fade;
-    softmax.top[i] = top;
-    softmax.sum[i] = softmax.sum[i] * fade + (weights.x + weights.y);
-  }
+__device__ __forceinline__ float largest_of_quad(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
+__device__ __forceinline__ float largest(const float (&tops)[WARPS]) {
+  const float4 a = reinterpret_cast<const float4*>(tops)[0];
+  const float4 b = reinterpret_cast<const float4*>(tops)[1];
+  return fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
+}
+
+struct Fade {
+  float of[2];  // what sums so far still count, by my two heads
+};
+
+// Weights of the tile from its logits. The barrier in the middle has all warps' maxima, the one at
+// the end all weights.
 template <typename Shared>
-__device__ __forceinline__ void store_stats(Shared& shared, Softmax softmax) {
+__device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint64_t valid,
+                                      const Logits& logits, Softmax& softmax) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = lane / 4;
+  const bool counts[2] = {(valid >> my_row() & 1) != 0, (valid >> (my_row() + 1) & 1) != 0};
+  float scaled[2][2];  // [head][row]
 #pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) {
+  for (int i = 0; i < 2; ++i) {
+    scaled[0][i] = counts[i] ? logits.low[i] * scale : -INFINITY;
+    scaled[1][i] = counts[i] ? logits.high[i] * scale : -INFINITY;
+  }
+  const float tops[2] = {largest_of_quad(fmaxf(scaled[0][0], scaled[0][1])),
+                         largest_of_quad(fmaxf(scaled[1][0], scaled[1][1]))};
+  if (lane % 4 == 0) shared.tops[head][warp] = tops[0], shared.tops[head + 8][warp] = tops[1];
+  sync_first<COMPUTING>();
+  // Both heads' before any store: what is loaded behind one waits for it.
+  const float highest[2] = {largest(shared.tops[head]), largest(shared.tops[head + 8])};
+  Fade fade;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float top = fmaxf(softmax.top[i], highest[i]);
+    const float anchor = top == -INFINITY ? 0.0f : top;
+    fade.of[i] = exp2_approx(softmax.top[i] - anchor);
+    const float2 weights = {exp2_approx(scaled[i][0] - anchor),
+                            exp2_approx(scaled[i][1] - anchor)};
+    uint8_t* to = &shared.weights[(head + 8 * i) * WEIGHT_ROW + 2 * my_row()];
+    *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(weights.x, weights.y);
+    softmax.top[i] = top;
+    softmax.sum[i] = softmax.sum[i] * fade.of[i] + (weights.x + weights.y);
+  }
+  sync_first<COMPUTING>();
+  return fade;
+}
+
+// Sums of the run, for whoever waits for sums_stored.
+template <typename Shared>
+__device__ __forceinline__ void store_sums(Shared& shared, Softmax softmax) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = lane / 4;
+#pragma unroll
+  for (int mask = 1; mask < 4; mask *= 2) {
     softmax.sum[0] += __shfl_xor_sync(~0u, softmax.sum[0], mask);
     softmax.sum[1] += __shfl_xor_sync(~0u, softmax.sum[1], mask);
   }
-  if (threadIdx.x % 32 != 0) return;
+  if (lane % 4 == 0) {
+    shared.sums[head][warp] = softmax.sum[0], shared.sums[head + 8][warp] = softmax.sum[1];
+    if (warp == 0) shared.top[head] = softmax.top[0], shared.top[head + 8] = softmax.top[1];
+  }
+  __syncwarp();
+  if (lane == 0) arrive(&shared.sums_stored);
+}
+
+// Behind sums_stored.
+template <typename Shared>
+__device__ __forceinline__ float total_of(const Shared& shared, int head) {
+  const float4 a = reinterpret_cast<const float4*>(shared.sums[head])[0];
+  const float4 b = reinterpret_cast<const float4*>(shared.sums[head])[1];
+  return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
+}
+
+// Of my warp's 64 columns, by groups of eight; the last group's columns are all the sum of the
+// weights, as rounded, which costs no exchange.
+using Sums = float[9][4];
+
+__device__ __forceinline__ void fade_sums(Sums& acc, const Fade& fade) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    shared.stats[threadIdx.x / 32 * 2 + i] = {softmax.top[i], softmax.sum[i]};
+  for (int group = 0; group < 9; ++group) {
+    acc[group][0] *= fade.of[0], acc[group][1] *= fade.of[0];
+    acc[group][2] *= fade.of[1], acc[group][3] *= fade.of[1];
   }
 }
 
-// acc [16, my warp's 64 columns] = fade acc + weights ckv.
-template <typename Shared>
-__device__ __forceinline__ void accumulate(Shared& shared, const uint8_t* tile, int count,
-                                           bool is_first, float (&acc)[8][4]) {
+// acc += weights ckv, over the blocks with a valid row, the next one loaded while one is
+// multiplied. GROUPS of eight columns from FIRST_GROUP on.
+template <int FIRST_GROUP, int GROUPS, typename Shared>
+__device__ __forceinline__ void accumulate(const Shared& shared, const uint8_t* tile,
+                                           uint64_t valid, Sums& acc) {
+  constexpr int PAIRS = GROUPS / 2;
+  constexpr uint32_t ONES = 0x3f803f80;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (!is_first) {
-    const float fade_low = shared.fade[lane / 4], fade_high = shared.fade[lane / 4 + 8];
-#pragma unroll
-    for (int group = 0; group < 8; ++group) {
-      acc[group][0] *= fade_low, acc[group][1] *= fade_low;
-      acc[group][2] *= fade_high, acc[group][3] *= fade_high;
-    }
-  }
   const uint32_t weights =
       shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16;
-  const uint32_t values =
-      shared_address(tile) + lane % 16 * ROW + 2 * (warp * WARP_COLUMNS + lane / 16 * 8);
-#pragma unroll 2
-  for (int first = 0; first < count; first += 16) {
-    uint32_t p[4], v[4][4];
-    load_tiles(p, weights + 2 * first);
+  const uint32_t values = shared_address(tile) + lane % 16 * ROW +
+                          2 * (warp * WARP_COLUMNS + 8 * FIRST_GROUP + lane / 16 * 8);
+  bool has[TILE_BLOCKS];
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      load_tiles_transposed(v[pair], values + first * ROW + 32 * pair);
-    }
+  for (int block = 0; block < TILE_BLOCKS; ++block) has[block] = has_block(valid, block);
+  uint32_t p[2][4], v[2][PAIRS][4];
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      multiply_bf16(acc[2 * pair], p, v[pair][0], v[pair][1]);
-      multiply_bf16(acc[2 * pair + 1], p, v[pair][2], v[pair][3]);
+  for (int next = 0; next <= TILE_BLOCKS; ++next) {
+    if (next < TILE_BLOCKS && has[next]) {
+      load_tiles(p[next % 2], weights + 2 * BLOCK * next);
+#pragma unroll
+      for (int pair = 0; pair < PAIRS; ++pair) {
+        load_tiles_transposed(v[next % 2][pair], values + BLOCK * next * ROW + 32 * pair);
+      }
     }
+    if (next == 0 || !has[next - 1]) continue;
+    const uint32_t(&weight)[4] = p[(next - 1) % 2];
+#pragma unroll
+    for (int pair = 0; pair < PAIRS; ++pair) {
+      const uint32_t(&value)[4] = v[(next - 1) % 2][pair];
+      const int group = FIRST_GROUP + 2 * pair;
+      multiply_bf16(acc[group], weight, value[0], value[1]);
+      multiply_bf16(acc[group + 1], weight, value[2], value[3]);
+    }
+    if (GROUPS == 8) multiply_bf16(acc[8], weight, ONES, ONES);
   }
 }
 

@@ -99,9 +99,9 @@ def test_counts_around_tile_and_split_borders(count, attend):
     assert_matches(attend(inputs), oracle(**inputs))
 
 
-@pytest.mark.parametrize("count", [255, 256, 257, 1023, 1024, 1025, 1100])
+@pytest.mark.parametrize("count", [79, 81, 303, 305, 511, 513, 1023, 1024, 1025, 1041, 1281])
 @pytest.mark.parametrize("num_tokens", [1, 9, 17, 65])
-def test_counts_around_the_runs_of_every_cluster(count, num_tokens, attend):
+def test_counts_around_the_shares_of_every_cluster(count, num_tokens, attend):
     inputs = inputs_with_counts([count] * num_tokens, seed=count)
     output, lse = attend(inputs)
     some = [0, num_tokens - 1]
@@ -187,6 +187,24 @@ def test_rows_not_chosen_never_leak(num_tokens, bad, attend):
         inputs[name].reshape(pages * PAGE_SIZE, -1)[unused] = 0.0
         poisoned[name] = inside
     assert_identical(attend(poisoned), attend(inputs))
+
+
+@pytest.mark.parametrize("num_tokens", [1, 9, 17, 65])
+def test_holes_leave_ctas_tiles_and_blocks_without_work(num_tokens, attend):
+    """Valid entries far from the front, alone in their block, and none in the first blocks."""
+    inputs = random_inputs(num_tokens, 64, 30, "cuda")
+    indices = inputs["sparse_indices"]
+    for token, slots in enumerate([[2047], range(64, 70), range(1500, 1600), [0, 1024, 2032]] * 17):
+        if token < num_tokens:
+            slots = torch.tensor(list(slots), device="cuda")
+            indices[token, slots] = random_rows(64, len(slots), 30 + token, "cuda")
+    if num_tokens > 4:
+        chosen = torch.rand(2048, generator=torch.Generator().manual_seed(31)).cuda() < 0.5
+        indices[4, chosen] = random_rows(64, int(chosen.sum()), 31, "cuda")
+    output, lse = attend(inputs)
+    some = list(range(min(num_tokens, 6)))
+    few = {name: inputs[name][some] for name in ("q_nope", "q_pe", "sparse_indices")}
+    assert_matches((output[some], lse[some]), oracle(**{**inputs, **few}))
 
 
 @pytest.mark.parametrize("num_tokens", [3, 20, 140])
