@@ -7,7 +7,7 @@
 
 #include "async_copy.cuh"
 #include "fast_math.cuh"
-#include "named_barriers.cuh"
+#include "named_barrier.cuh"
 #include "plan.cuh"
 #include "tensor_core.cuh"
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ Logits exchange_halves(Shared& shared, const float (&
     give[i] = keeps_second ? sums[0][i] : sums[1][i];
   }
   shared.halves[warp ^ 1][lane] = {give[0], give[1], give[2], give[3]};
-  sync_group<64>(2 + my_block());
+  sync_threads_of(2 + my_block(), 64);
   const float4 got = shared.halves[warp][lane];
   return {{keep[0] + got.x, keep[1] + got.y}, {keep[2] + got.z, keep[3] + got.w}};
 }
