@@ -26,7 +26,12 @@ the number of passes depends on it.
 Numerics: e4m3 products with fp32 accumulators, of which Hopper keeps 14 bits of the largest term.
 A negative scale turns the signs of its key's codes. The selection is exact for the scores
 computed; NaN ranks above +inf, as in torch.topk. See docs/kernels/dsa_indexer_prefill.md.
+
+The portable route is below. The native route, prefill.cu, is taken on Hopper where it can be built:
+there scores are filtered where they are computed, and only candidates are ever in memory.
 """
+
+import math
 
 import torch
 import triton
@@ -35,6 +40,12 @@ import triton.language as tl
 from .arguments import require, require_disjoint
 from .prepared_launch import prepare
 from .target import is_interpreted
+from .toolkit import can_build
+
+try:
+    from .native import run_native
+except ModuleNotFoundError:  # packed with --route portable
+    run_native = None
 
 NUM_HEADS = 64
 HEAD_DIM = 128
@@ -291,8 +302,54 @@ LEAST_PROGRAMS = 528  # scoring CTAs of a block, four for each SM of an H200
 INTERPRETER_LAUNCH = {"BLOCK_KEYS": 4096, "STAGES": 1, "num_warps": 8}
 
 
-def choose(num_queries, num_keys, *, interpreted=False):
-    """Launches of the portable route: queries of a block, of a scoring CTA, and tile sizes."""
+# The native route, reasoned, not measured: docs/kernels/dsa_indexer_prefill.md, "Native route".
+NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
+NATIVE_KEYS = 1 << 20  # most keys; the samples of 4096 queries fill the area at 720 000
+NATIVE_QUERIES = 4096  # most of a group of launches
+AREA_MIB = 236  # 4096 queries and 132 CTAs' blocks of four, 8 x 832 candidates of 8 bytes each
+QUERY_BLOCK, QUERY_WARPS, CAPACITY, STRETCH, MOST_CTAS = 4, 8, 832, 48, 132  # as in plan.cuh
+# (most queries of a group of launches, candidates that a selecting CTA holds)
+#   132 queries    an SM to each: 17 KiB + 160 KiB of shared memory
+#   larger         three selecting CTAs an SM; 3840 are wanted, and 480 is the deviation
+MOST_CANDIDATES = ((132, 20480), (math.inf, 6912))
+
+
+def choose_native(num_queries, num_keys):
+    """Options of run_native: queries of a group of launches, and scratch."""
+    if num_keys <= TOPK:  # ranges are listed
+        sizes = {"most_queries": NATIVE_QUERIES, "most_candidates": 0}
+        return {**sizes, "table_words": 0, "area_bytes": 0}
+    area, slots = AREA_MIB << 20, -(-num_keys // STRETCH)
+    most = min(NATIVE_QUERIES, area // (4 * slots) // QUERY_BLOCK * QUERY_BLOCK)
+    blocks = -(-num_queries // -(-num_queries // most) // QUERY_BLOCK)
+    most = blocks * QUERY_BLOCK
+    areas = most + MOST_CTAS * QUERY_BLOCK
+    repair = QUERY_BLOCK * 4 * num_keys  # scores of a CTA
+    return {
+        "most_queries": most,
+        "most_candidates": next(count for limit, count in MOST_CANDIDATES if most <= limit),
+        "table_words": 2 * blocks + areas * QUERY_WARPS + 2 * most + 1,
+        "area_bytes": max(
+            areas * QUERY_WARPS * CAPACITY * 8,
+            most * slots * 4,
+            min(min(blocks, MOST_CTAS) * repair, area // repair * repair),
+        ),
+    }
+
+
+def choose(
+    num_queries, num_keys, *, capability=None, can_build=False, is_aligned=True, interpreted=False
+):
+    """Route, "native" or "portable", and its launches. The host knows shapes, not ranges.
+
+    capability: compute capability of the tensors' device, None without one.
+    can_build: whether the native route is there and this machine can compile it.
+    is_aligned: whether all tensors begin on 16-byte boundaries.
+    Portable: queries of a block, of a scoring CTA, and tile sizes.
+    """
+    is_native = can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted
+    if is_native and num_keys <= NATIVE_KEYS:
+        return "native", choose_native(num_queries, num_keys)
     fits = num_keys <= TILE
     row_bytes = 4 * num_keys + (0 if fits else 8 * TILE)
     most = max(1, (SCRATCH_MIB << 20) // max(row_bytes, 1))
@@ -305,7 +362,7 @@ def choose(num_queries, num_keys, *, interpreted=False):
     while group > LEAST_GROUP and tiles * -(-block // group) < LEAST_PROGRAMS:
         group //= 2
     select = {"FITS": fits, "TILE": TILE, "SAMPLE": SAMPLE, **SELECT_LAUNCH}
-    return {"block": block, "score": {"GROUP": group, **score}, "select": select}
+    return "portable", {"block": block, "score": {"GROUP": group, **score}, "select": select}
 
 
 def require_fp8(tensor):
@@ -347,7 +404,8 @@ def run(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_i
 
     q_index_fp8 [Q,64,128], k_index_fp8 [N,128] e4m3; k_scale [N], weights [Q,64] fp32; row_starts,
     row_ends [Q], topk_indices [Q,2048] int32. All contiguous. Ranges are read on the device alone
-    and cut to [0, N). Takes at most 160 MiB of scratch from torch's allocator, or one query's row.
+    and cut to [0, N). Takes scratch from torch's allocator: on the native route at most 237 MiB, on
+    the portable one 160 MiB, or one query's row.
     Raises TypeError or ValueError naming the argument, RuntimeError where the GPU knows no FP8.
     """
     num_queries, num_keys = check(
@@ -356,9 +414,14 @@ def run(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_i
     if num_queries == 0:
         return
     require_fp8(q_index_fp8)
-    options = choose(num_queries, num_keys, interpreted=is_interpreted(score_kernel))
     tensors = (q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_indices)
-    _run_portable(*tensors, **options)
+    device = q_index_fp8.device
+    capability = torch.cuda.get_device_capability(device) if q_index_fp8.is_cuda else None
+    known = {"capability": capability, "interpreted": is_interpreted(score_kernel)}
+    known["is_aligned"] = all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+    known["can_build"] = run_native is not None and can_build(capability)
+    route, options = choose(num_queries, num_keys, **known)
+    (run_native if route == "native" else _run_portable)(*tensors, **options)
 
 
 def _run_portable(

@@ -1,6 +1,8 @@
 """dsa_indexer_prefill, packed, in the interpreter: the fp64 oracle, hostile scores, edges."""
 
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -142,7 +144,12 @@ def test_ranges_outside_the_keys_are_cut():
 def test_more_queries_than_a_block(monkeypatch):
     """Blocks take turns with the scratch; the last ones are smaller."""
     choose = module().choose
-    monkeypatch.setattr(module(), "choose", lambda *a, **b: choose(*a, **b) | {"block": 2})
+
+    def choose_small_blocks(*axes, **known):
+        route, options = choose(*axes, **known)
+        return route, options | {"block": 2}
+
+    monkeypatch.setattr(module(), "choose", choose_small_blocks)
     ranges = [(row, 2100) for row in (0, 50, 7, 60, 52)]
     inputs = random_inputs(ranges, 2100, seed=7, device=device())
     assert_right(select(inputs), inputs)
@@ -292,7 +299,8 @@ def test_a_gpu_without_fp8_is_named(monkeypatch):
 @pytest.mark.parametrize("num_keys", [1024, 8192, 16384, 131072, 163840, 1 << 20], ids=str)
 @pytest.mark.parametrize("num_queries", [1, 8, 64, 512, 4096, 8192, 100_000], ids=str)
 def test_scratch_is_bounded_and_blocks_cover_all_queries(num_queries, num_keys):
-    chosen = module().choose(num_queries, num_keys)
+    route, chosen = module().choose(num_queries, num_keys)
+    assert route == "portable"
     candidates = 0 if chosen["select"]["FITS"] else 2 * TILE
     assert 1 <= chosen["block"] <= num_queries
     assert chosen["block"] * (num_keys + candidates) * 4 <= 160 << 20
@@ -302,7 +310,7 @@ def test_scratch_is_bounded_and_blocks_cover_all_queries(num_queries, num_keys):
 
 
 def test_a_row_longer_than_the_scratch_is_a_block_of_its_own():
-    assert module().choose(5, 1 << 27)["block"] == 1
+    assert module().choose(5, 1 << 27)[1]["block"] == 1
 
 
 @pytest.mark.parametrize(
@@ -310,7 +318,7 @@ def test_a_row_longer_than_the_scratch_is_a_block_of_its_own():
     [((8, 131072), 8), ((64, 8192), 8), ((512, 32768), 64), ((4096, 131072), 64)],
 )
 def test_few_queries_are_spread_over_more_scoring_programs(sizes, group):
-    assert module().choose(*sizes)["score"]["GROUP"] == group
+    assert module().choose(*sizes)[1]["score"]["GROUP"] == group
 
 
 def compile_launches(num_queries, num_keys, capability):
@@ -338,3 +346,73 @@ def test_short_contexts_compile_as_one_launch(capability):
 def test_long_contexts_compile_as_two_launches(num_queries, num_keys, capability):
     launches = compile_launches(num_queries, num_keys, capability)
     assert launches == [("score_kernel", 8), ("select_kernel", 16)]
+
+
+# The native route
+
+ON_HOPPER = {"capability": (9, 0), "can_build": True}
+NATIVE_SIZES = [
+    (num_queries, num_keys)
+    for num_queries in (1, 8, 64, 132, 133, 512, 513, 4096, 4097, 8192, 100_000)
+    for num_keys in (2049, 5121, 16384, 131072, 163840, 1 << 20)
+]
+
+
+@pytest.mark.parametrize(
+    ("unfit", "num_keys"),
+    [
+        ({"capability": None}, 9000),
+        ({"capability": (8, 9)}, 9000),
+        ({"capability": (10, 0)}, 9000),
+        ({"can_build": False}, 9000),
+        ({"is_aligned": False}, 9000),
+        ({"interpreted": True}, 9000),
+        ({}, (1 << 20) + 1),
+    ],
+    ids=str,
+)
+def test_the_portable_route_takes_what_the_native_one_cannot(unfit, num_keys):
+    assert module().choose(4, 9000, **ON_HOPPER)[0] == "native"
+    assert module().choose(4, num_keys, **ON_HOPPER | unfit)[0] == "portable"
+
+
+@pytest.mark.parametrize(("num_queries", "num_keys"), NATIVE_SIZES)
+def test_native_scratch_is_bounded_and_holds_every_stage(num_queries, num_keys):
+    route, sizes = module().choose(num_queries, num_keys, **ON_HOPPER)
+    assert route == "native"
+    most = sizes["most_queries"]
+    assert most % 4 == 0 and most <= 4096
+    assert -(-num_queries // most) == -(-num_queries // 4096) or num_keys > 163840
+    assert sizes["area_bytes"] + 4 * sizes["table_words"] < 240 << 20
+    assert sizes["area_bytes"] >= (most + 4 * 132) * 8 * 832 * 8  # candidates
+    assert sizes["area_bytes"] >= most * -(-num_keys // 48) * 4  # samples
+    assert sizes["area_bytes"] >= 4 * num_keys * 4  # scores of a repairing CTA
+    if most <= 132:  # a tie at the threshold, of a block that every CTA has a piece of
+        assert sizes["most_candidates"] >= 8 * 264 + 132 * 8 * 17
+
+
+@pytest.mark.parametrize("num_keys", [0, 1, 2048])
+def test_contexts_without_scores_take_no_scratch(num_keys):
+    _, sizes = module().choose(5, num_keys, **ON_HOPPER)
+    assert (sizes["area_bytes"], sizes["table_words"]) == (0, 0)
+
+
+def test_sizes_of_the_native_route_are_those_of_its_source():
+    folder = Path(__file__).parents[2] / "solutions" / ROOM
+    found = re.findall(r"(?:(?<=, )|int )([A-Z_]+) = (\d+)", (folder / "plan.cuh").read_text())
+    sizes = {name: int(value) for name, value in found}
+    kernel = module()
+    names = {"BLOCK": "QUERY_BLOCK", "STRETCH": "STRETCH", "CAPACITY": "CAPACITY"}
+    for name, own in (names | {"MOST_CTAS": "MOST_CTAS"}).items():
+        assert sizes[name] == getattr(kernel, own)
+    assert sizes["COMPUTING"] == 32 * kernel.QUERY_WARPS
+    assert sizes["MOST_BLOCKS"] * sizes["BLOCK"] == kernel.NATIVE_QUERIES
+
+
+def test_run_takes_the_route_that_was_chosen(monkeypatch):
+    kernel, launched = module(), []
+    monkeypatch.setattr(kernel, "choose", lambda *_, **__: ("native", {"most_queries": 8}))
+    monkeypatch.setattr(kernel, "run_native", lambda *tensors, **sizes: launched.append(sizes))
+    inputs = random_inputs([(0, 9)], 9, seed=20, device=device())
+    kernel.run(*inputs.values(), empty_output(1, device()))
+    assert launched == [{"most_queries": 8}]
