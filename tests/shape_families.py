@@ -6,11 +6,14 @@ that a user may come to; what lies between is held against a line through the an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.oracles import dsa_attention, dsa_indexer, gdn_decode, gdn_prefill
+import torch
+
+from tests.oracles import dsa_attention, dsa_indexer, gdn_decode, gdn_prefill, moe
 
 Call = tuple[list[Any], list[Any]]  # inputs and outputs, in the definition's order
 LIBRARY_POOL_PAGES = 8462  # of every official workload of dsa_attention
@@ -60,6 +63,26 @@ def _index(seq_lens: list[int], device: str) -> Call:
     return list(inputs.values()), [dsa_indexer.empty_output(len(seq_lens), device)]
 
 
+@functools.cache
+def _moe_weights(device: str) -> tuple[dict[str, torch.Tensor], list[int]]:
+    """Weights of all sizes, 1.4 GB, and the local experts that are drawn already."""
+    return moe.zero_weights(device), []
+
+
+def _moe(tokens: int, device: str) -> Call:
+    """A local expert for each token, in turns, as many assignments as tokens: what uniform routing
+    gives on average, without its chance, which decides what few tokens cost."""
+    weights, drawn = _moe_weights(device)
+    for expert in range(len(drawn), min(tokens, moe.LOCAL_EXPERTS)):
+        moe.fill_expert(weights, expert, torch.Generator(device).manual_seed(expert))
+        drawn.append(expert)
+    elsewhere = tuple(range(moe.LOCAL_EXPERTS, moe.LOCAL_EXPERTS + moe.TOP_K - 1))
+    logits = moe.route_to([(t % moe.LOCAL_EXPERTS, *elsewhere) for t in range(tokens)])
+    inputs = moe.random_inputs(logits, weights, 0, seed=tokens, device=device)
+    output = torch.empty(tokens, moe.HIDDEN, dtype=torch.bfloat16, device=device)
+    return list(inputs.values()), [output]
+
+
 def _prefill_family(num_seqs: int) -> Family:
     name = "tokens of one sequence" if num_seqs == 1 else f"tokens of {num_seqs} sequences"
     anchors = (35, 134, 574, 983, 2107, 8192)
@@ -91,6 +114,14 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
             lambda tokens, device: _attend([2048] * tokens, device),
             ("flash_mla",),
             (8, 1024),
+        ),
+    ),
+    "moe": (
+        Family(
+            "tokens, one local expert each",
+            (1, 7, 16, 32, 80, 901, 1536, 11948, 14107),
+            (3, 100, 256, 2048, 5000),
+            _moe,
         ),
     ),
     "dsa_indexer": (
