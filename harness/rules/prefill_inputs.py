@@ -1,10 +1,10 @@
 """Inputs of a dsa_prefill workload, drawn on the device from torch's seed: nothing is stored.
 
 Normal queries, keys and weights, as the indexer's workloads have them, unless an axis of the
-workload asks for scores that are hostile to a selection (harness/ranges.py names them). All of
-those but outliers are scores that every kernel computes to the last bit: a key is one unit and its
-scale is the score, head 0 passes positive ones and head 1 negative ones, and a query multiplies
-them by a power of two.
+workload asks for scores that are hostile to a selection (harness/ranges.py names them). Those are
+scores that every kernel computes to the last bit: a key is one unit and its scale is the score,
+head 0 passes positive ones and head 1 negative ones, and a query multiplies them by a power of two.
+Outliers are such keys too, among normal ones.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ QUERY_LIMIT = 2.0  # the official draw of FP8 inputs
 UNIT = 16.0  # least distance of two scores: far beyond the rule's atol
 GROWTH = 80.0  # steps in which ascending scores grow e-fold: 1.2 % a step, beyond its rtol
 OUTLIER_FACTOR = 2.0**20
+OUTLIER_WEIGHT = 0.5  # least magnitude: outliers are 1e5 and more from all other scores
+CODE_1, CODE_256 = 0x38, 0x78  # e4m3
 STRIDE_KEYS = 16  # of each stride that hold the better keys
 
 
@@ -32,8 +34,7 @@ def draw_inputs(axes: Mapping[str, int], device: str) -> list[torch.Tensor]:
     if pattern is None or pattern[0] == ranges.OUTLIERS:
         tensors = normal_tensors(axes, device)
         if pattern is not None:
-            chosen = torch.randperm(axes[ranges.KEYS], device=device)[: pattern[1]]
-            tensors[2][chosen] *= OUTLIER_FACTOR
+            place_outliers(tensors, pattern[1])
     else:
         scores = _SCORES[pattern[0]](axes, pattern[1], device)
         tensors = tensors_with_scores(scores.float(), axes[ranges.QUERIES])
@@ -52,6 +53,26 @@ def normal_tensors(axes: Mapping[str, int], device: str) -> list[torch.Tensor]:
         scale,
         torch.randn(queries, NUM_HEADS, device=device),
     ]
+
+
+def place_outliers(tensors: list[torch.Tensor], count: int) -> None:
+    """Turns `count` normal keys, anywhere, into outliers, of a sign that differs between queries.
+
+    FP8 sums are good to some 1e-4 of what scores deviate by. In a normal key of such a scale that
+    is more than all other scores, and with a score near 0 rounding decides whether it is chosen. So
+    outlier j is one unit of dimension j, which head j alone meets: 256 times its scale and a weight
+    that is not near 0, rounded once in whatever order.
+    """
+    query, keys, scale, weights = tensors
+    chosen = torch.randperm(len(scale), device=scale.device)[:count]
+    own = torch.arange(len(chosen), device=scale.device) % NUM_HEADS
+    query_codes, key_codes = query.view(torch.uint8), keys.view(torch.uint8)
+    query_codes[:, :, own] = 0
+    query_codes[:, own, own] = CODE_1
+    key_codes[chosen] = 0
+    key_codes[chosen, own] = CODE_256
+    scale[chosen] *= OUTLIER_FACTOR
+    weights[:, own] = weights[:, own].abs().clamp(min=OUTLIER_WEIGHT).copysign(weights[:, own])
 
 
 def tensors_with_scores(scores: torch.Tensor, queries: int) -> list[torch.Tensor]:

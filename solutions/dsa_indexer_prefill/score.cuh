@@ -170,6 +170,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
       sink.settle();
     }
     sink.close(shared, args, piece, rows);
+    __syncwarp();  // no lane reads rows from here on
     if (speaks) arrive(&shared.block_free[buffer.at]);
     buffer.advance();
   }

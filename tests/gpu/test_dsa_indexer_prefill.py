@@ -11,6 +11,7 @@ from harness.config import load_workspace
 from harness.dataset import read_workloads
 from harness.ranges import OUTLIERS, SCORES, row_ranges
 from harness.rules.prefill_inputs import draw_inputs
+from harness.rules.prefill_selection import scores_of
 from tests.gpu.streams import replay_captured, run_behind_slow_producer
 from tests.oracles.dsa_indexer_prefill import (
     HOSTILE_KINDS,
@@ -18,6 +19,8 @@ from tests.oracles.dsa_indexer_prefill import (
     check,
     check_block,
     cut,
+    dense_integer_inputs,
+    dense_integer_scores,
     empty_output,
     hostile_scores,
     inputs_with_scores,
@@ -92,6 +95,12 @@ def assert_exact(topk_indices, inputs):
         check_block(topk_indices[rows], scores, starts[rows], ends[rows])
 
 
+def deviation(scores):
+    """Of normal scores, from their middle half: outliers do not reach it."""
+    quarters = torch.tensor([0.25, 0.75], dtype=scores.dtype, device=scores.device)
+    return float(scores.quantile(quarters).diff()) / 1.349
+
+
 def assert_close_to_fp64(topk_indices, inputs):
     """Of some rows: within the error of FP8 sums no key left out beats a chosen one."""
     count = len(topk_indices)
@@ -101,7 +110,7 @@ def assert_close_to_fp64(topk_indices, inputs):
 
     def bounds():
         for scores in oracle(inputs, rows):
-            yield torch.full_like(scores, SCORE_ERROR * float(scores.std()))
+            yield torch.full_like(scores, SCORE_ERROR * deviation(scores))
 
     check(topk_indices, inputs, oracle(inputs, rows), bounds(), rows)
 
@@ -145,6 +154,34 @@ def test_own_scores_are_close_to_fp64():
     inputs = random_inputs([(0, 9000)] * 4, 9000, seed=2, device="cuda")
     for own, scores in zip(own_scores(inputs, 0, 4), oracle(inputs), strict=True):
         assert (own.double() - scores).abs().max() < SCORE_ERROR * scores.std()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_outliers_are_chosen_where_they_are_positive(seed, select):
+    """An outlier's error is a million times larger too: it is exact, or some rows have it wrong."""
+    torch.manual_seed(seed)
+    axes = {"num_queries": 4096, "num_keys": 16_384, "outlier_keys": 5}
+    inputs = dict(zip(NAMES, draw_inputs(axes, "cuda"), strict=True))
+    chosen = select(inputs)
+    outliers = (inputs["k_scale"] > 1).nonzero().flatten()
+    assert len(outliers) == 5
+    is_seen = outliers < inputs["row_ends"].unsqueeze(1)
+    is_best = is_seen & (scores_of(outliers.expand(4096, -1), inputs) > 0)
+    is_chosen = torch.stack([(chosen == key).any(dim=1) for key in outliers], dim=1)
+    assert torch.equal(is_chosen, is_best)
+
+
+def test_calls_with_fresh_inputs_find_nothing_of_the_last_one(select):
+    """Scratch, shared memory and output hold the last call's: every row against exact scores."""
+    ranges = [(0, 12_289 + row) for row in range(4096)]
+    for seed in range(6):
+        inputs = dense_integer_inputs(ranges, 16_384, seed=seed, device="cuda")
+        chosen = select(inputs)
+        for first in range(0, len(ranges), BLOCK_ROWS):
+            rows = slice(first, first + BLOCK_ROWS)
+            scores = dense_integer_scores(inputs, rows)
+            starts, ends = inputs["row_starts"][rows], inputs["row_ends"][rows]
+            check_block(chosen[rows], scores, starts, ends)
 
 
 @pytest.mark.parametrize("kind", ["integers", "scores"])

@@ -122,6 +122,25 @@ def integer_inputs(ranges, num_keys, seed, device="cpu"):
     return _inputs(query, keys, scales, weights, ranges, device)
 
 
+def dense_integer_inputs(ranges, num_keys, seed, device="cpu"):
+    """Small integers as well, with all heads and dimensions in use: scores are exact, each query
+    has its own, and few tie."""
+    generator = torch.Generator().manual_seed(seed)
+    keys = torch.randint(-1, 2, (num_keys, HEAD_DIM), generator=generator).float()
+    scales = 2.0 ** torch.randint(0, 2, (num_keys,), generator=generator)
+    size = (len(ranges), NUM_HEADS, HEAD_DIM)
+    query = torch.randint(-1, 2, size, generator=generator, dtype=torch.int8).float()
+    weights = torch.randint(-1000, 1001, size[:2], generator=generator).float()
+    return _inputs(query, keys, scales, weights, ranges, device)
+
+
+def dense_integer_scores(inputs, rows):
+    """All keys' scores of some of these queries, fp32 [rows, num_keys], exact in any order."""
+    keys = inputs["k_index_fp8"].half()
+    products = torch.relu(inputs["q_index_fp8"][rows].half() @ keys.T).float()
+    return (inputs["weights"][rows].unsqueeze(1) @ products).squeeze(1) * inputs["k_scale"]
+
+
 def inputs_with_scores(scores, ranges, device="cpu"):
     """Inputs whose scores, bit for bit, are the given fp32 vector, for every query.
 

@@ -169,6 +169,29 @@ def test_hostile_scores_are_what_they_are_called(pattern, holds):
     assert not len(gaps) or gaps.min() >= 16
 
 
+def test_outliers_are_exact_and_far_from_every_other_score():
+    """A score a million times larger has errors of that size too: near the threshold, of all 4096
+    rows, none may lie, and no rounding may be left to the order of sums."""
+    axes = {"num_queries": 4096, "num_keys": 4096 + TOPK, "outlier_keys": 5}
+    inputs, normal = draw(**axes), draw(**{**axes, "outlier_keys": 0})
+    changed = inputs["k_scale"] != normal["k_scale"]
+    outliers = changed.nonzero().flatten()
+    assert len(outliers) == 5
+    scores = scores_of(outliers.expand(4096, -1), inputs)
+    keys = inputs["k_index_fp8"][outliers].double() * inputs["k_scale"][outliers, None].double()
+    assert ((keys != 0).sum(dim=1) == 1).all()
+    products = torch.relu(inputs["q_index_fp8"].double() @ keys.T)
+    assert ((products != 0).sum(dim=1) == 1).all()
+    exact = (products * inputs["weights"].double()[:, :, None]).sum(dim=1)
+    assert torch.equal(scores, exact.float()), "some score is not the exact one, rounded once"
+    assert scores.abs().min() > 1e5
+    share = (scores > 0).double().mean(dim=0)
+    assert share.min() > 0.4 and share.max() < 0.6
+    assert torch.equal(inputs["k_scale"][~changed], normal["k_scale"][~changed])
+    rest = next(oracle(inputs, rows=[4095]))[~changed]
+    assert rest.abs().max() < 1e3 and rest.std() > 40
+
+
 def test_every_pattern_has_workloads_and_every_workload_a_pattern():
     rows = read_workloads(WORKSPACE.root, WORKSPACE.room(ROOM))
     found = {pattern[0] for row in rows if (pattern := score_pattern(row.axes))}
