@@ -15,7 +15,16 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.cluster.connection import agree, connect, count, first_line, load_ray, located, refusal
+from harness.cluster.connection import (
+    agree,
+    connect,
+    count,
+    disconnect,
+    first_line,
+    load_ray,
+    located,
+    refusal,
+)
 from harness.cluster.estimates import expected_s, recorded_latencies_us, recorded_seconds
 from harness.cluster.schedule import Item, Schedule
 from harness.cluster.worker import BlobMaker, Fingerprint
@@ -31,7 +40,9 @@ from harness.evaluate.protocol import Job, Outcome, Status
 from harness.evaluate.verdicts import Judged, utc_now
 
 START_LIMIT_S = 120.0  # until a worker answers for the first time
-BLOBS_WAIT_S = 5.0  # for the rooms whose inputs are there already: the longest is to go first
+# For the rooms whose inputs are there already: the longest is to go first. For so long a worker's
+# first process still imports, so that nobody waits for it.
+BLOBS_WAIT_S = 2.0
 CLOSE_WAIT_S = 5.0
 REPLACEMENTS = 2  # for each worker that a run began with
 
@@ -139,7 +150,7 @@ class RayEngine:
         self._makers.clear()
         self._asked.clear()
         if self._owns_connection:
-            ray.shutdown()
+            disconnect(ray)
 
     def prepare(self, plans: Sequence[RoomPlan]) -> None:
         """Every worker looks at its timer, cache and data, every host at its blobs; the first
@@ -173,11 +184,16 @@ class RayEngine:
             Item(room, uuid, self._expected[room, uuid]) for room, uuid in self._jobs
         )
         last_seen = time.monotonic()
+        self._give_out()
         while self._schedule.unfinished:
-            self._give_out()
             answers = self._answers(1.0)
-            for asked, value in answers:
-                yield from self._handle(asked, value)
+            verdicts: list[Judged] = []
+            try:
+                for asked, value in answers:
+                    verdicts += self._handle(asked, value)
+                self._give_out()  # a GPU need not wait until the disk has its verdict
+            finally:
+                yield from verdicts  # beside a refusal too
             if answers or any(hand.is_ready for hand in self._hands.values()):
                 last_seen = time.monotonic()
             elif time.monotonic() - last_seen > START_LIMIT_S or not self._hands:
@@ -220,9 +236,10 @@ class RayEngine:
         with."""
         deadline = time.monotonic() + limit_s
         while any(asked.what == what for asked in self._asked.values()):
-            if time.monotonic() > deadline:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0.0:
                 return False
-            for asked, value in self._answers(0.5):
+            for asked, value in self._answers(left_s):
                 if asked.what == "blobs":
                     self._take_blobs(asked, value)
                 elif isinstance(value, Exception):

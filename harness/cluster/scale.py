@@ -39,8 +39,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Phase:
-    """One run. wall_s: the whole command, cluster and workers started. judging_s: from the first
-    workload to the last. stages_s: by GPU, seconds of each stage; they add up to judging_s."""
+    """One run. wall_s: from the start of its cluster to the end. judging_s: from the first
+    workload to the last. stages_s: by GPU, seconds of each stage; they add up to judging_s.
+    starting_s: until the first workload, where that is known."""
 
     name: str
     gpus: int
@@ -53,6 +54,7 @@ class Phase:
     judging_s: float
     stages_s: Mapping[str, Mapping[str, float]]
     measured: Mapping[str, Measured] = field(default_factory=dict)
+    starting_s: float | None = None
 
     @property
     def waiting_share(self) -> float:
@@ -138,7 +140,7 @@ def write_scale(path: Path, scale: Scale) -> None:
 
 def phase_of(
     name: str, gpus: int, workloads: int, entries: Sequence[TraceEntry], wall_s: float,
-    judging_s: float, lost_workers: int,
+    judging_s: float, lost_workers: int, starting_s: float | None = None,
 ) -> Phase:  # fmt: skip
     """A run from the lines that it left in the ledgers.
 
@@ -160,6 +162,7 @@ def phase_of(
         lost_workers=lost_workers,
         wall_s=round(wall_s, 3),
         judging_s=round(judging_s, 3),
+        starting_s=None if starting_s is None else round(starting_s, 3),
         stages_s={gpu: _stages(judging_s, of) for gpu, of in by_gpu.items()},
         measured={
             entry.uuid: Measured(_gpu_of(entry), tuple(entry.measurement["trial_latencies_us"]))
@@ -251,8 +254,9 @@ def describe_scale(scale: Scale) -> str:
     lines = [
         f"{scale.hardware}, commit `{scale.commit[:12]}`.",
         "",
-        "| run | GPUs | verdicts | passed | workers lost | wall s | judging s | waiting |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| run | GPUs | verdicts | passed | workers lost | wall s | judging s | "
+        "starting s | waiting |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
         *rows,
         "",
         f"Speed-up of two GPUs, by wall time: {NOT_MEASURED if gain is None else f'{gain:.2f}'}.",
@@ -288,6 +292,7 @@ def describe_curve(runs: Sequence[Simulated]) -> str:
 def _table_row(phase: Phase) -> str:
     cells = [phase.name, phase.gpus, f"{phase.verdicts} of {phase.workloads}", phase.passed]
     cells += [phase.lost_workers, f"{phase.wall_s:.0f}", f"{phase.judging_s:.0f}"]
+    cells += ["" if phase.starting_s is None else f"{phase.starting_s:.0f}"]
     return "| " + " | ".join(str(cell) for cell in [*cells, f"{phase.waiting_share:.0%}"]) + " |"
 
 

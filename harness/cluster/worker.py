@@ -1,7 +1,8 @@
 """What runs on a host: one worker for each GPU, one maker of blobs for each host. No Ray here.
 
 A worker holds its GPU's lock from the first question to the last job, and judges in the same pool
-as a sweep on this machine does: one process a room, the next one on standby meanwhile.
+as a sweep on this machine does: one process a room, the next one on standby meanwhile. The first
+one makes its CUDA context while the driver plans and the host is looked at.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from harness.devices import ClockSample, DeviceFacts, sample_clocks
 from harness.devices import read_facts as read_device_facts
 from harness.errors import EnvironmentUnfit
 from harness.evaluate.alone import hold_device
-from harness.evaluate.plan import JUDGE_SOURCES, torch_device
+from harness.evaluate.plan import JUDGE_SOURCES
 from harness.evaluate.pool import Pool, WorkerCommand, build_caches
 from harness.evaluate.protocol import Job, Outcome
 from harness.evaluate.verdicts import read_environment
@@ -88,11 +89,17 @@ class Worker:
         """Take the GPU. Raises DeviceBusy, EnvironmentUnfit."""
         if self._on_gpu:
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray's: a sweep on this machine has all cores
-        self._facts = read_device_facts("cuda:0" if self._on_gpu else "cpu")
-        self._held.enter_context(hold_device(self._facts))
-        pool = Pool(torch_device(self._facts), self._root, self._command)
-        self._pool = self._held.enter_context(pool)
-        self._pool.stand_by()  # it imports while the driver plans and this host is looked at
+        device = "cuda:0" if self._on_gpu else "cpu"
+        self._pool = Pool(device, self._root, self._command)
+        self._pool.stand_by()  # it imports, seconds long, while all else is looked at
+        try:
+            self._facts = read_device_facts(device)
+            self._held.enter_context(hold_device(self._facts))
+        except BaseException:
+            self._pool.close()
+            raise
+        self._held.enter_context(self._pool)  # behind the lock: it is ended before that is free
+        self._pool.renew()  # on to its GPU as soon as it has imported, whatever room comes first
         return Fingerprint(
             platform.node(),
             os.getpid(),
@@ -127,8 +134,9 @@ class Worker:
         job = Job.from_json({**values, **texts, "dataset_root": self._dataset})
         clocks = []
         if job.room != self._room:
+            if self._room:  # the process of the first room began in open
+                self._pool.renew()
             self._room = job.room
-            self._pool.renew()
             clocks.append(sample_clocks(self._facts))
         self._pool.stand_by()
         outcome = self._pool.run(job)

@@ -2,7 +2,7 @@
 
     sweep ──► engine ──► pool ──(JSON lines over pipes)──► worker ──► judge ──► flashinfer-bench
       │
-      └──► records: every verdict is appended and fsynced before the next one starts
+      └──► records: every verdict is appended and fsynced as it arrives
 
 One worker process a room stays warm, in a session of its own. It is replaced after a crash, a
 timeout or a CUDA fault, so that no solution's fault becomes another one's verdict. The next one

@@ -1,4 +1,4 @@
-"""Runs plans: one verdict a workload, written down before the next one starts."""
+"""Runs plans: one verdict a workload, written down as it arrives."""
 
 from __future__ import annotations
 

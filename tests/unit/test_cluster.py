@@ -8,12 +8,13 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.cli import main
 from harness.cluster import connection
-from harness.cluster.connection import agree, connect
+from harness.cluster.connection import agree, connect, disconnect
 from harness.cluster.estimates import COSTS, expected_s
 from harness.cluster.schedule import ATTEMPTS, START_S, Item, Schedule
 from harness.cluster.simulate import official_load, simulate
@@ -25,6 +26,7 @@ from harness.evaluate.plan import JUDGE_SOURCES
 from harness.evaluate.pool import WorkerCommand
 from harness.rules import SOURCES
 from tests.small_checkout import small_checkout
+from tests.unit.test_pool import WAITING, job
 
 NO_WORKER = WorkerCommand(("false",))
 H200 = DeviceFacts("nvidia-h200", "NVIDIA H200", uuid="GPU-1", driver="580.1")
@@ -241,6 +243,40 @@ def test_a_worker_holds_its_gpu_until_it_is_closed(tmp_path, monkeypatch):
     second.close()
 
 
+def test_a_process_imports_while_the_gpu_is_looked_at_and_ends_where_that_is_refused(
+    tmp_path, monkeypatch
+):
+    begun = []
+
+    def read_facts(_):
+        begun.append(worker._pool._standby)
+        return H200
+
+    def refuse(_):
+        raise DeviceBusy("somebody else's")
+
+    monkeypatch.setattr("harness.cluster.worker.read_device_facts", read_facts)
+    monkeypatch.setattr("harness.cluster.worker.hold_device", refuse)
+    worker = Worker(True, str(tmp_path), WAITING)
+    with pytest.raises(DeviceBusy):
+        worker.open()
+    assert not begun[0].alive()
+
+
+def test_the_first_room_has_the_process_that_began_with_the_worker(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    worker = Worker(False, str(tmp_path), WAITING)
+    worker.open()
+    began = worker._pool._worker._process.pid
+    pids = [
+        int(worker.judge({}, replace(job("good-1"), room=room).to_json())[0].log)
+        for room in ("first", "first", "second")
+    ]
+    worker.close()
+    assert pids[:2] == [began, began] and pids[2] != began
+    assert (tmp_path / "begun").read_text().split() == [str(began), str(pids[2])]
+
+
 def test_what_a_lost_worker_left_on_the_gpu_is_waited_for(tmp_path, monkeypatch):
     answers = [DeviceBusy("a dying process"), None]
 
@@ -317,6 +353,15 @@ def test_what_is_no_host_and_port_is_rays_matter(ray, address, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", address)
     connect(ray)
     assert ray.joined == 1
+
+
+def test_the_monitor_that_ray_would_wait_for_ends_first():
+    ended = []
+    node = SimpleNamespace(kill_monitor=lambda check_alive: ended.append("monitor"))
+    private = SimpleNamespace(worker=SimpleNamespace(_global_node=node))
+    disconnect(SimpleNamespace(_private=private, shutdown=lambda: ended.append("cluster")))
+    disconnect(SimpleNamespace(shutdown=lambda: ended.append("a cluster of another release")))
+    assert ended == ["monitor", "cluster", "a cluster of another release"]
 
 
 def test_ray_is_loaded_by_nothing_but_the_engine_that_is_entered():

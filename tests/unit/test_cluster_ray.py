@@ -133,6 +133,21 @@ def test_every_workload_is_judged_once_on_inputs_that_its_host_made(cluster, roo
     assert len(list(room.workspace.root.rglob("blob/**/*.safetensors"))) == len(SMALL["moe"])
 
 
+def test_a_worker_is_at_its_next_workload_before_its_verdict_is_written_down(cluster, room):
+    begun = []
+
+    def wait(done):
+        """Called while the driver writes the first verdict down."""
+        deadline = time.monotonic() + 10
+        while done == 1 and len(room.events("begin")) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        begun.append(len(room.events("begin")))
+
+    code, _ = room.sweep(0.3, wait)
+    assert code is ExitCode.OK and begun[0] >= 3
+    room.assert_judged_once()
+
+
 @contextlib.contextmanager
 def killing(room, wants):
     """SIGKILL the worker of each workload that is begun and that `wants` says yes to.

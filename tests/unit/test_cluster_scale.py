@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.cluster.measure import _wanted, measure_phase
+from harness.cluster.measure import COMPARED, WARM_ROOM, _wanted, _write_memory, measure_phase
 from harness.cluster.scale import (
     NOT_MEASURED,
     Scale,
@@ -177,6 +179,56 @@ def test_a_phase_needs_its_gpus_and_its_forerunner(tmp_path, monkeypatch):
     )
     with pytest.raises(UsageError, match="phase again: expected phase two before it"):
         measure_phase(workspace, "again")
+
+
+@pytest.mark.parametrize(("name", "sweeps"), [("one", 2), ("two", 2), ("kill", 1)])
+def test_compared_phases_begin_on_a_warm_host_without_compiled_code(
+    name, sweeps, tmp_path, monkeypatch
+):
+    workspace = small_checkout(tmp_path / "checkout")
+    seen, folders = [], []
+
+    def sweep_on(engine, workspace, request, progress):
+        assert not any(folder.exists() for folder in folders), "what was compiled is gone"
+        if name in COMPARED:
+            folders.append(Path(os.environ["FIB_CACHE_PATH"]))
+            folders[-1].mkdir()
+        seen.append(request)
+
+    def write_memory():
+        seen.append("memory")
+
+    engine = SimpleNamespace(facts=None, lost_workers=0)
+    facts = DeviceFacts("nvidia-test", "NVIDIA Test", uuid="GPU-11111111-x")
+    lines = [replace(entry("w1", "GPU-1", [1.0] * 3), started_at="2099-01-31T01:00:00.000000Z")]
+    for target, value in {
+        "read_facts": lambda: facts,
+        "load_cuda": lambda: SimpleNamespace(count=lambda: 2),
+        "dataset.ensure_blobs": lambda *_: None,
+        "load_ray": lambda: None,
+        "RayEngine": lambda *_: engine,
+        "_own_cluster": lambda gpus: contextlib.nullcontext(),
+        "sweep_on": sweep_on,
+        "_write_memory": write_memory,
+        "_entries_since": lambda *_: lines,
+    }.items():
+        monkeypatch.setattr(f"harness.cluster.measure.{target}", value)
+    phase = read_scale(measure_phase(workspace, name, commit="e" * 40)).phases[name]
+    assert phase.starting_s is not None and phase.starting_s > 0
+    requests = [each for each in seen if each != "memory"]
+    assert len(requests) == sweeps and requests[-1].workloads == ("all",)
+    if sweeps == 2:
+        assert "memory" in seen
+        assert requests[0].rooms == (WARM_ROOM,) and len(requests[0].workloads) == 1
+        assert len(set(folders)) == 2
+
+
+@pytest.mark.parametrize(("free_mib", "written_mib"), [(100, 8), (6, 3)])
+def test_memory_is_written_within_half_of_what_is_free(free_mib, written_mib, monkeypatch):
+    pages = {"SC_AVPHYS_PAGES": free_mib << 8, "SC_PAGE_SIZE": 1 << 12}
+    monkeypatch.setattr("harness.cluster.measure.os.sysconf", pages.__getitem__)
+    monkeypatch.setattr("harness.cluster.measure.WRITTEN_BYTES", 8 << 20)
+    assert _write_memory() == written_mib << 20
 
 
 def test_the_repetition_is_of_what_this_gpu_judged_beside_the_other():
