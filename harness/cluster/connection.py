@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 from collections.abc import Iterable
@@ -45,17 +44,6 @@ def connect(ray: Any, **options: Any) -> None:
             f"cluster: expected a Ray cluster at {address or 'this machine'}, got "
             f"{first_line(error)}; `ray status` there says whether it runs"
         ) from error
-
-
-def disconnect(ray: Any) -> None:
-    """Leave the cluster; one that was started here ends.
-
-    Ray ends its autoscaler's monitor behind the server that it talks to, and then waits a second
-    for it in vain. Nothing is scaled here, so it goes first.
-    """
-    with contextlib.suppress(AttributeError):  # Ray's own names: without them it takes that second
-        ray._private.worker._global_node.kill_monitor(check_alive=False)
-    ray.shutdown()
 
 
 def _probe(address: str) -> None:

@@ -15,16 +15,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.cluster.connection import (
-    agree,
-    connect,
-    count,
-    disconnect,
-    first_line,
-    load_ray,
-    located,
-    refusal,
-)
+from harness.cluster.connection import agree, connect, count, first_line, load_ray, located, refusal
 from harness.cluster.estimates import expected_s, recorded_latencies_us, recorded_seconds
 from harness.cluster.schedule import Item, Schedule
 from harness.cluster.worker import BlobMaker, Fingerprint
@@ -150,7 +141,7 @@ class RayEngine:
         self._makers.clear()
         self._asked.clear()
         if self._owns_connection:
-            disconnect(ray)
+            ray.shutdown()
 
     def prepare(self, plans: Sequence[RoomPlan]) -> None:
         """Every worker looks at its timer, cache and data, every host at its blobs; the first

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import dataset
-from harness.cluster.connection import connect, disconnect, load_ray
+from harness.cluster.connection import connect, load_ray
 from harness.cluster.engine import RayEngine
 from harness.cluster.scale import Phase, Scale, phase_of, read_scale, scale_path, write_scale
 from harness.config import Workspace
@@ -231,4 +231,4 @@ def _own_cluster(gpus: int) -> Iterator[None]:
     try:
         yield
     finally:
-        disconnect(ray)
+        ray.shutdown()

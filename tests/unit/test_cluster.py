@@ -8,13 +8,12 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from harness.cli import main
 from harness.cluster import connection
-from harness.cluster.connection import agree, connect, disconnect
+from harness.cluster.connection import agree, connect
 from harness.cluster.estimates import COSTS, expected_s
 from harness.cluster.schedule import ATTEMPTS, START_S, Item, Schedule
 from harness.cluster.simulate import official_load, simulate
@@ -354,14 +353,6 @@ def test_what_is_no_host_and_port_is_rays_matter(ray, address, monkeypatch):
     connect(ray)
     assert ray.joined == 1
 
-
-def test_the_monitor_that_ray_would_wait_for_ends_first():
-    ended = []
-    node = SimpleNamespace(kill_monitor=lambda check_alive: ended.append("monitor"))
-    private = SimpleNamespace(worker=SimpleNamespace(_global_node=node))
-    disconnect(SimpleNamespace(_private=private, shutdown=lambda: ended.append("cluster")))
-    disconnect(SimpleNamespace(shutdown=lambda: ended.append("a cluster of another release")))
-    assert ended == ["monitor", "cluster", "a cluster of another release"]
 
 
 def test_ray_is_loaded_by_nothing_but_the_engine_that_is_entered():
