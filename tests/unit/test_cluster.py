@@ -354,7 +354,6 @@ def test_what_is_no_host_and_port_is_rays_matter(ray, address, monkeypatch):
     assert ray.joined == 1
 
 
-
 def test_ray_is_loaded_by_nothing_but_the_engine_that_is_entered():
     root = Path(__file__).parents[2]
     naming = [
