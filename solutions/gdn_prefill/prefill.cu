@@ -70,16 +70,19 @@ __global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
     const int warps = __shfl_sync(FULL, threadIdx.x / 32, 0), warp = warps % 4, head = warps / 4;
     // Blocks of rows differ in length: the second warpgroup takes them the other way round.
     const int block = head == 0 ? warp : BLOCKS - 1 - warp, slot = shared.slot;
-    convert_rows(shared);
+    wait_copies<0>();
+    // The gates of the chunk before have been read; its stores read the rest meanwhile.
     if (warp == 0) find_gates(shared, args, shared.chunk.y, slot, qk_head * SERVED + head);
-    __syncthreads();  // slot and chunk have been read
+    if (threadIdx.x % 128 == 0) finish_bulk_reads();
+    __syncthreads();  // all of the chunk before has been read
+    convert_rows(shared);
+    publish_shared();  // before requests go out, whose arrival it would wait for
+    __syncthreads();   // keys, queries and gates are there, slot and chunk have been read
     find_chunk(shared, args, slot + stride, stride);
     request();  // on its way while this chunk is solved
-    publish_shared();
-    __syncthreads();  // keys, queries and gates are there
     solve_chunk(shared, args, slot, qk_head, head, block);
-    __syncthreads();  // all of it has been read
   }
+  if (threadIdx.x % 128 == 0) finish_bulk_reads();
 }
 
 // Grid: scan_ctas, one an SM

@@ -96,7 +96,6 @@ __device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& ar
 
 // Once they have come, as operands.
 __device__ __forceinline__ void convert_rows(SolveMemory& shared) {
-  wait_copies<0>();
 #pragma unroll
   for (int i = 0; i < ROW_COPIES; ++i) {
     const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, tile = at % 16 / 8;
@@ -419,35 +418,35 @@ __device__ __forceinline__ void multiply_remaining(const uint8_t* keys,
   wait_products<0>(sums);
 }
 
-// Rows [16 block, +16) of a tile, from 64 columns of sums.
-__device__ __forceinline__ void store_rows(uint8_t* tile, int block, const float (&sums)[32]) {
+// Rows [16 block, +16) of a tile, from 64 columns of sums: a thread's two rows times a factor each.
+__device__ __forceinline__ void store_rows(uint8_t* tile, int block, float2 factors,
+                                           const float (&sums)[32]) {
   const int row = BLOCK * block + threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float* x = sums + 4 * i;
     uint8_t* place = tile + 4 * pair;
-    *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) = pack_f16(x[0], x[1]);
-    *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) = pack_f16(x[2], x[3]);
+    *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) =
+        pack_f16(x[0] * factors.x, x[1] * factors.x);
+    *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) =
+        pack_f16(x[2] * factors.y, x[3] * factors.y);
   }
 }
 
-// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. Factors of rows and columns
-// are applied to the terms: 22 bits, and no other registers.
+// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. Factors of rows are applied
+// to the sums, those of columns to the terms: 22 bits, and no other registers.
 __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
   Terms rows[BLOCKS];
   merge_corners(shared, head, block, rows);
   const float* beta = shared.beta[head] + BLOCK * block + threadIdx.x % 32 / 4;
-  const float strengths[2] = {beta[0], beta[8]};
-#pragma unroll
-  for (int m = 0; m < BLOCKS; ++m) {
-    scale_terms(rows[m], [&](int i) { return float2{strengths[i % 2], strengths[i % 2]}; });
-  }
+  const float2 strengths = {beta[0], beta[8]};
   float sums[32];
   multiply_scores(shared.scores[head], rows, sums);
   sync_threads_of(1 + head, 128);  // all have read what is overwritten from here on
-  store_rows(shared.scores[head], block, sums);
+  store_rows(shared.scores[head], block, strengths, sums);
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {  // the decay to the chunk's end
+    if (m < block) continue;  // zeros
     const float* remaining = shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2;
     scale_terms(rows[m], [&](int i) {
       return *reinterpret_cast<const float2*>(remaining + i / 2 * 8);
@@ -456,11 +455,12 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
     multiply_remaining(shared.keys[tile], rows, sums);
-    store_rows(shared.below[head][tile], block, sums);
+    store_rows(shared.below[head][tile], block, strengths, sums);
   }
 }
 
 // Operands of a chunk are in shared memory, published: what the scan reads of it goes to scratch.
+// The stores may still read at the end.
 __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& args, int slot,
                                             int qk_head, int head, int block) {
   const bool is_storing = threadIdx.x % 128 == 0;  // one thread a warpgroup
@@ -487,7 +487,6 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& arg
     Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
     store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
     store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
-    finish_bulk_reads();
   }
 }
 
