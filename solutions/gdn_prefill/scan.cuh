@@ -387,10 +387,11 @@ __device__ __forceinline__ void add_residual(const uint32_t (&residual)[4][4], u
 }
 
 // One chunk. `rounded` is the state as an operand, `before` the output of the chunk before. What
-// does not wait for the keys' products stands in front of that wait, but for what reads sums: of
-// those none can be read, nor any product left in flight, without the assembler waiting for each.
-// The state fades while the queries' products run, for which those of `writes` would wait anyway.
-// All of this chunk is there; it ends when all of the next one is.
+// needs no product stands between those of the keys and those of the queries: the tensor core is
+// busy with the former, and a warp cannot issue all of the latter before these are done. The state
+// fades while the queries' products run, for which those of `writes` would wait anyway. No sum can
+// be read, nor any product left in flight, over the end of the loop without the assembler waiting
+// for each. All of this chunk is there; it ends when all of the next one is.
 __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn& turn,
                                            bool is_first, bool is_last, int group,
                                            float (&state)[64], uint32_t (&rounded)[8][4],
@@ -401,13 +402,13 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
   uint32_t values[4][4], residual[4][4];
   float2 fades[8];
   multiply_state(rounded, stage.operands.keys, seen);
-  multiply_state(rounded, stage.operands.queries, output);
   if (!is_first) {
     leave_output(shared, at == 0 ? Tuning::STAGES - 1 : at - 1, group, before);
   }
   load_values(stage.values[group], values);
   load_carry(stage.solved.carry, fades);
   const float fade = stage.solved.carry[CHUNK - 1];
+  multiply_state(rounded, stage.operands.queries, output);
   wait_products<1>(seen);
   find_residual(values, fades, seen, residual);
 #pragma unroll
