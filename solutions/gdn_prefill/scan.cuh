@@ -419,9 +419,9 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
   fade_output(fades, scale, output);
   add_residual(residual, describe_rows(stage.solved.reads, 0), output);
   turn.advance();
-  if (!is_last) wait_phase(&shared.full[turn.stage], turn.parity);
   wait_products<1>(state);
   round_fragment(state, rounded);
+  if (!is_last) wait_phase(&shared.full[turn.stage], turn.parity);
   wait_products<0>(output);
   round_output(output, before);
 }
