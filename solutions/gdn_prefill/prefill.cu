@@ -49,40 +49,15 @@
 
 namespace {
 
-// Grid: solve_ctas, a multiple of 4: each takes every so manieth slot
-__global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
+// Grid: solve_ctas, one an SM
+__global__ void __launch_bounds__(SOLVE_THREADS, 1)
     solve_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  SolveMemory& shared = *reinterpret_cast<SolveMemory*>(memory);
-  allow_next_launch();
-  const int qk_head = blockIdx.x % QK_HEADS, stride = args.solve_ctas / QK_HEADS;
-  const auto request = [&] {
-    const int2 chunk = shared.chunk;
-    if (chunk.y == 0) return;
-    if (threadIdx.x % 128 < 32) request_gates(shared, args, chunk, threadIdx.x / 128);
-    request_rows(shared, args, chunk, qk_head);
-  };
-  find_chunk(shared, args, blockIdx.x / QK_HEADS, stride);
-  request();
-#pragma unroll 1
-  while (shared.chunk.y > 0) {
-    // Found anew for each chunk, or the compiler keeps all addresses that follow from it.
-    const int warps = __shfl_sync(FULL, threadIdx.x / 32, 0), warp = warps % 4, head = warps / 4;
-    // Blocks of rows differ in length: the second warpgroup takes them the other way round.
-    const int block = head == 0 ? warp : BLOCKS - 1 - warp, slot = shared.slot;
-    wait_copies<0>();
-    // The gates of the chunk before have been read; its stores read the rest meanwhile.
-    if (warp == 0) find_gates(shared, args, shared.chunk.y, slot, qk_head * SERVED + head);
-    if (threadIdx.x % 128 == 0) finish_bulk_reads();
-    __syncthreads();  // all of the chunk before has been read
-    convert_rows(shared);
-    publish_shared();  // before requests go out, whose arrival it would wait for
-    __syncthreads();   // keys, queries and gates are there, slot and chunk have been read
-    find_chunk(shared, args, slot + stride, stride);
-    request();  // on its way while this chunk is solved
-    solve_chunk(shared, args, slot, qk_head, head, block);
-  }
-  if (threadIdx.x % 128 == 0) finish_bulk_reads();
+  SolveCta& cta = *reinterpret_cast<SolveCta*>(memory);
+  const int seq = threadIdx.x;
+  if (args.num_seqs <= ORDERED && seq < args.num_seqs) cta.ranges[seq] = load_range(args, seq);
+  __syncthreads();  // ranges are there
+  solve_tasks(cta, cta.teams[__shfl_sync(FULL, threadIdx.x / TEAM, 0)], args);
 }
 
 // Grid: scan_ctas, one an SM
@@ -173,10 +148,10 @@ void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, 
 }
 
 void launch_chunks(const Args& args, cudaStream_t stream) {
-  allow_memory(solve_kernel, "solve", SOLVE_BYTES);
+  allow_memory(solve_kernel, "solve", sizeof(SolveCta));
   allow_memory(scan_kernel, "scan", sizeof(ScanMemory));
   if (args.tokens > 0) {
-    launch(solve_kernel, "solve", dim3(args.solve_ctas), Tuning::SOLVE_THREADS, SOLVE_BYTES, false,
+    launch(solve_kernel, "solve", dim3(args.solve_ctas), SOLVE_THREADS, sizeof(SolveCta), false,
            args, stream);
   }
   launch(scan_kernel, "scan", dim3(args.scan_ctas), SCAN_THREADS, sizeof(ScanMemory),
@@ -217,7 +192,8 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
   const DLDevice device = q.device();
   const int64_t units = V_HEADS * (num_seqs + most_split), sms = count_sms(device.device_id);
-  const int64_t solving = std::min(slots, sms * Tuning::SOLVE_CTAS / QK_HEADS);
+  const int64_t scanned = std::min<int64_t>(Tuning::SCANNED, sms / 8);
+  const int64_t solving = std::min(slots * QK_HEADS, sms - scanned);
   const Args args = {
       static_cast<const __nv_bfloat16*>(q.data_ptr()),
       static_cast<const __nv_bfloat16*>(k.data_ptr()),
@@ -237,7 +213,7 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(slots),
       static_cast<int>(most_whole),
       static_cast<int>(most_split),
-      static_cast<int>(std::max<int64_t>(solving, 1) * QK_HEADS),
+      static_cast<int>(std::max<int64_t>(solving, 1)),
       static_cast<int>(std::min(units, sms)),
   };
   auto stream =

@@ -7,8 +7,11 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_wait.cuh"
 #include "bulk_copy.cuh"
 #include "bulk_hints.cuh"
+#include "global_proxy.cuh"
+#include "order.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
 #include "tensor_core.cuh"
@@ -21,6 +24,7 @@ namespace {
 constexpr int GROUPS = 2;    // warpgroups, 64 columns of V each
 constexpr int SENDERS = 128;  // threads of the third
 constexpr int SCAN_THREADS = GROUPS * 128 + SENDERS;
+static_assert(SCAN_THREADS == ORDERED, "a thread a sequence, ordered where solve_kernel does it");
 
 struct Stage {
   alignas(1024) Operands operands;
@@ -231,20 +235,26 @@ __device__ __forceinline__ void request_first(ScanMemory& shared, const Args& ar
 // The senders' part of a CTA's work.
 __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args) {
   request_first(shared, args);
-  wait_for_launches_before();
+  const bool is_requesting = share(threadIdx.x % SENDERS / 32) == 0;
   int round = 0;
   for_works(shared, args, [&](const Work& work) {
     const int chunks = work.range.chunks();
     if (round > 0 && chunks > 0 && args.state && threadIdx.x % SENDERS == 0) {
       prefetch_bulk(args.state + work.first_value(), work.groups * VALUES * DIM * sizeof(float));
     }
+    int solved = 0;  // chunks that are known to be there
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
       const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
       const bool is_reused = round >= Tuning::STAGES;
-      if (is_reused) wait_phase(&shared.used[stage], parity);
+      if (is_requesting && chunk >= solved) {
+        const int qk_head = work.v_head / SERVED;
+        solved = chunk + await_solved(args, work.slot + chunk, qk_head, chunks - chunk);
+        admit_bulk_reads();
+      }
+      if (is_reused) wait_cta_phase(&shared.used[stage], parity);
       request_operands(shared, args, work, chunk, round);
-      if (is_reused) wait_phase(&shared.done[stage], parity);
+      if (is_reused) wait_cta_phase(&shared.done[stage], parity);
       request_solved(shared, args, work, chunk, stage);
       if (!is_reused) continue;
       store_output(shared, args, round - Tuning::STAGES);
@@ -253,11 +263,12 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
   });
 #pragma unroll 1
   for (int last = max(round - Tuning::STAGES, 0); last < round; ++last) {
-    wait_phase(&shared.done[last % Tuning::STAGES], last / Tuning::STAGES % 2);
+    wait_cta_phase(&shared.done[last % Tuning::STAGES], last / Tuning::STAGES % 2);
     store_output(shared, args, last);
   }
   commit_copies();
   wait_copies<0>();  // no copy may land in a CTA that has ended
+  wait_for_launches_before();  // who comes after this kernel comes after solve_kernel
 }
 
 // Calls use(index into the fragment, offset in the states) for pairs of keys.
@@ -421,7 +432,7 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
   turn.advance();
   wait_products<1>(state);
   round_fragment(state, rounded);
-  if (!is_last) wait_phase(&shared.full[turn.stage], turn.parity);
+  if (!is_last) wait_cta_phase(&shared.full[turn.stage], turn.parity);
   wait_products<0>(output);
   round_output(output, before);
 }
@@ -440,7 +451,7 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
   uint32_t rounded[8][4], output[16] = {};
   round_fragment(state, rounded);
   int last = 0;
-  if (chunks > 0) wait_phase(&shared.full[turn.stage], turn.parity);
+  if (chunks > 0) wait_cta_phase(&shared.full[turn.stage], turn.parity);
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
     last = turn.stage;
@@ -459,7 +470,7 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
 __device__ __forceinline__ void skip_chunks(ScanMemory& shared, int chunks, Turn& turn) {
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
-    wait_phase(&shared.full[turn.stage], turn.parity);
+    wait_cta_phase(&shared.full[turn.stage], turn.parity);
     arrive_once_a_warp(&shared.used[turn.stage]);
     arrive_once_a_warp(&shared.done[turn.stage]);
   }

@@ -12,13 +12,29 @@
 #include "fast_math.cuh"
 #include "gates.cuh"
 #include "named_barrier.cuh"
+#include "order.cuh"
 #include "plan.cuh"
+#include "programmatic_launch.cuh"
 #include "tensor_core.cuh"
 #include "tensor_core_f16.cuh"
 #include "warpgroup.cuh"
 #include "warpgroup_rows.cuh"
 
 namespace {
+
+// A team of a CTA takes a task after the other; a warpgroup of it a v head.
+constexpr int TEAM = SERVED * 128, SOLVE_THREADS = Tuning::SOLVE_TEAMS * TEAM;
+
+__device__ __forceinline__ int team_thread() { return threadIdx.x % TEAM; }
+
+__device__ __forceinline__ void sync_team() {
+  sync_threads_of(1 + threadIdx.x / TEAM, TEAM);
+}
+
+// The team's threads of my v head.
+__device__ __forceinline__ void sync_head() {
+  sync_threads_of(1 + Tuning::SOLVE_TEAMS + threadIdx.x / 128, 128);
+}
 
 struct RawGates {
   alignas(16) __nv_bfloat16 a[V_HEADS], b[V_HEADS];
@@ -41,34 +57,15 @@ struct SolveMemory {
   alignas(16) float beta[SERVED][CHUNK];
   alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
   RawGates raw_gates[SERVED][CHUNK];
-  alignas(8) int2 chunk;  // first token, tokens
-  int slot;               // of it
+  Task tasks[2];  // in turns: the present one, the next one
 };
-constexpr int SOLVE_BYTES = offsetof(SolveMemory, slot) + sizeof(int);
-static_assert(Tuning::SOLVE_CTAS * (SOLVE_BYTES + 1024) <= 228 * 1024, "that many an SM");
 
-// Finds the chunk that lies in a slot, or in the next one of every `stride` that holds any: first
-// token and how many; none: {0, 0}. All have read the one before.
-__device__ __forceinline__ void find_chunk(SolveMemory& shared, const Args& args, int slot,
-                                           int stride) {
-  if (threadIdx.x == 0) shared.chunk = {0, 0};
-  __syncthreads();
-#pragma unroll 1
-  for (; slot < args.slots; slot += stride) {
-#pragma unroll 1
-    for (int seq = threadIdx.x; seq < args.num_seqs; seq += Tuning::SOLVE_THREADS) {
-      const Range range = load_range(args, seq);
-      const int before = slot - first_slot(range, seq);
-      if (before < 0 || before >= range.chunks()) continue;
-      const int first = range.start + before * CHUNK;
-      shared.chunk = {first, min(range.stop - first, CHUNK)};
-      shared.slot = slot;
-    }
-    __syncthreads();
-    if (shared.chunk.y > 0) return;
-    __syncthreads();  // all have seen that there is none
-  }
-}
+struct SolveCta {
+  SolveMemory teams[Tuning::SOLVE_TEAMS];
+  Range ranges[ORDERED];
+};
+static_assert(sizeof(SolveCta) <= 227 * 1024, "what sm_90 gives a CTA");
+static_assert(SOLVE_THREADS >= ORDERED, "a thread a sequence");
 
 // Eight bf16 as fp16: exact from 2^-14 to 2^16.
 __device__ __forceinline__ uint4 convert_row(const int4& x) {
@@ -78,16 +75,16 @@ __device__ __forceinline__ uint4 convert_row(const int4& x) {
 
 // A thread's 16 bytes of keys and queries are copied to a place that it alone reads. Rows from the
 // chunk's last on are zero.
-constexpr int ROW_COPIES = CHUNK * DIM / 8 / Tuning::SOLVE_THREADS;
+constexpr int ROW_COPIES = CHUNK * DIM / 8 / TEAM;
 
-__device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& args, int2 chunk,
-                                             int qk_head) {
+__device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& args,
+                                             const Task& task) {
 #pragma unroll
   for (int i = 0; i < ROW_COPIES; ++i) {
-    const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, row = at / 16;
-    const bool is_token = row < chunk.y;
-    const int64_t token = chunk.x + (is_token ? row : 0);
-    const int64_t offset = (token * QK_HEADS + qk_head) * DIM + at % 16 * 8;
+    const int at = team_thread() + i * TEAM, row = at / 16;
+    const bool is_token = row < task.tokens;
+    const int64_t token = task.first + (is_token ? row : 0);
+    const int64_t offset = (token * QK_HEADS + task.qk_head) * DIM + at % 16 * 8;
     copy_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
     copy_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
   }
@@ -98,7 +95,7 @@ __device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& ar
 __device__ __forceinline__ void convert_rows(SolveMemory& shared) {
 #pragma unroll
   for (int i = 0; i < ROW_COPIES; ++i) {
-    const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, tile = at % 16 / 8;
+    const int at = team_thread() + i * TEAM, tile = at % 16 / 8;
     const uint32_t place = swizzled(at / 16, at % 8);
     *reinterpret_cast<uint4*>(shared.keys[tile] + place) = convert_row(shared.raw_keys[at]);
     *reinterpret_cast<uint4*>(shared.queries[tile] + place) = convert_row(shared.raw_queries[at]);
@@ -106,13 +103,13 @@ __device__ __forceinline__ void convert_rows(SolveMemory& shared) {
 }
 
 // a and b of a lane's two tokens, for all heads, to places that it alone reads.
-__device__ __forceinline__ void request_gates(SolveMemory& shared, const Args& args, int2 chunk,
-                                              int served) {
+__device__ __forceinline__ void request_gates(SolveMemory& shared, const Args& args,
+                                              const Task& task, int served) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = threadIdx.x % 32 * 2 + i;
-    const bool is_token = row < chunk.y;
-    const int64_t at = int64_t{chunk.x + (is_token ? row : 0)} * V_HEADS;
+    const bool is_token = row < task.tokens;
+    const int64_t at = int64_t{task.first + (is_token ? row : 0)} * V_HEADS;
     copy_chunk_or_clear(shared.raw_gates[served][row].a, args.a + at, is_token);
     copy_chunk_or_clear(shared.raw_gates[served][row].b, args.b + at, is_token);
   }
@@ -442,7 +439,7 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
   const float2 strengths = {beta[0], beta[8]};
   float sums[32];
   multiply_scores(shared.scores[head], rows, sums);
-  sync_threads_of(1 + head, 128);  // all have read what is overwritten from here on
+  sync_head();  // all have read what is overwritten from here on
   store_rows(shared.scores[head], block, strengths, sums);
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {  // the decay to the chunk's end
@@ -459,11 +456,13 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
   }
 }
 
+constexpr int STORING = 96;  // thread of a warpgroup: its warp finds no gates
+
 // Operands of a chunk are in shared memory, published: what the scan reads of it goes to scratch.
 // The stores may still read at the end.
 __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& args, int slot,
                                             int qk_head, int head, int block) {
-  const bool is_storing = threadIdx.x % 128 == 0;  // one thread a warpgroup
+  const bool is_storing = threadIdx.x % 128 == STORING;
   Operands* operands = operands_of(args, slot, qk_head);
   if (is_storing) {
     store_bulk(head == 0 ? operands->keys : operands->queries,
@@ -473,21 +472,92 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& arg
   multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
   if (head == 1) {
     if (is_storing) finish_bulk_reads();
-    sync_threads_of(1 + head, 128);  // queries have been read: scores take their place
+    sync_head();  // queries have been read: scores take their place
   }
   fade_products(shared, head == 1, block, args.scale, sums);
   publish_shared();
   __syncthreads();  // A and the scores of both v heads are there
   invert_corner(shared, head, block);
-  sync_threads_of(1 + head, 128);  // the inverses of my v head are there
+  sync_head();  // the inverses of my v head are there
   solve_head(shared, head, block);
   publish_shared();
-  sync_threads_of(1 + head, 128);  // writes and reads are there
+  sync_head();  // writes and reads are there
   if (is_storing) {
     Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
     store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
     store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
   }
+}
+
+// The warpgroup's part of a task is in scratch, and said to be.
+__device__ __forceinline__ void report_part(const Args& args, const Task& task) {
+  if (threadIdx.x % 128 != STORING || task.tokens == 0) return;
+  finish_bulk_stores();
+  count_release(parts_of(args, task.slot, task.qk_head));
+}
+
+// No part of the team's tasks is there; by a whole warp. Then the scan may start and look.
+__device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& args, int tasks,
+                                            int workers, int worker) {
+  for (;;) {
+    const Task task = find_task(cta.ranges, args, tasks, workers, worker);
+    if (task.tokens == 0) break;
+    if (threadIdx.x % 32 == 0) *parts_of(args, task.slot, task.qk_head) = 0;
+  }
+  __threadfence();
+  sync_threads_of(1 + 3 * Tuning::SOLVE_TEAMS, 32 * Tuning::SOLVE_TEAMS);
+  allow_next_launch();
+}
+
+__device__ __forceinline__ void request_task(SolveMemory& shared, const Args& args,
+                                             const Task& task) {
+  if (task.tokens == 0) return;
+  if (threadIdx.x % 128 < 32) request_gates(shared, args, task, team_thread() / 128);
+  request_rows(shared, args, task);
+}
+
+// A team's tasks: every so manieth.
+__device__ __forceinline__ void solve_tasks(SolveCta& cta, SolveMemory& shared, const Args& args) {
+  const int workers = args.solve_ctas * Tuning::SOLVE_TEAMS;
+  const int worker = threadIdx.x / TEAM * args.solve_ctas + blockIdx.x;
+  const int is_leader = threadIdx.x % 32 == 0;
+  int tasks = args.slots * QK_HEADS, next = worker;
+  const auto find_next = [&](int place) {
+    const Task task = find_task(cta.ranges, args, tasks, workers, next);
+    if (is_leader) shared.tasks[place] = task;
+  };
+  const int first_warp = __shfl_sync(FULL, team_thread() / 32, 0);
+  if (first_warp == 1 || first_warp == 2) {
+    if (args.num_seqs <= ORDERED) {
+      tasks = QK_HEADS * count_before(cta.ranges, args.num_seqs, args.tokens);
+    }
+    if (first_warp == 1) find_next(0);
+    if (first_warp == 2) clear_parts(cta, args, tasks, workers, worker);
+  }
+  sync_team();
+  request_task(shared, args, shared.tasks[0]);
+  Task before = {0, 0, 0, 0};
+#pragma unroll 1
+  for (int place = 0; shared.tasks[place].tokens > 0; place ^= 1) {
+    const Task task = shared.tasks[place];
+    // Found anew for each chunk, or the compiler keeps all addresses that follow from it.
+    const int warps = __shfl_sync(FULL, team_thread() / 32, 0), warp = warps % 4, head = warps / 4;
+    // Blocks of rows differ in length: the second warpgroup takes them the other way round.
+    const int block = head == 0 ? warp : BLOCKS - 1 - warp;
+    wait_copies<0>();
+    // The gates of the chunk before have been read; its stores read the rest meanwhile.
+    if (warp == 0) find_gates(shared, args, task.tokens, task.slot, task.qk_head * SERVED + head);
+    if (warps == 1) find_next(place ^ 1);
+    report_part(args, before);
+    sync_team();  // all of the chunk before has been read
+    convert_rows(shared);
+    publish_shared();  // before requests go out, whose arrival it would wait for
+    sync_team();       // keys, queries and gates are there
+    request_task(shared, args, shared.tasks[place ^ 1]);  // on its way while this one is solved
+    solve_chunk(shared, args, task.slot, task.qk_head, head, block);
+    before = task;
+  }
+  report_part(args, before);
 }
 
 }  // namespace
