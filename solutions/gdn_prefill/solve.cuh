@@ -578,26 +578,26 @@ __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& ar
   request_rows(shared, args, task);
 }
 
+constexpr int FINDING = 1, CLEARING = 2;  // warps of a team: neither finds gates nor stores
+
 // A team's tasks: every so manieth.
 __device__ __forceinline__ void solve_tasks(SolveCta& cta, SolveMemory& shared, const Args& args) {
   const int workers = args.solve_ctas * Tuning::SOLVE_TEAMS;
   const int worker = threadIdx.x / TEAM * args.solve_ctas + blockIdx.x;
-  const int is_leader = threadIdx.x % 32 == 0;
+  const bool is_leader = threadIdx.x % 32 == 0;
   int tasks = args.slots * QK_HEADS, next = worker;
   const auto find_next = [&](int place) {
     const Task task = find_task(cta.ranges, args, tasks, workers, next);
     if (is_leader) shared.tasks[place] = task;
   };
-  const int first_warp = __shfl_sync(FULL, team_thread() / 32, 0);
-  if (first_warp == 1 || first_warp == 2) {
-    if (args.num_seqs <= ORDERED) {
-      tasks = QK_HEADS * count_before(cta.ranges, args.num_seqs, args.tokens);
-    }
-    if (first_warp == 1) find_next(0);
-    if (first_warp == 2) clear_parts(cta, args, tasks, workers, worker);
+  const int role = __shfl_sync(FULL, team_thread() / 32, 0);
+  if ((role == FINDING || role == CLEARING) && args.num_seqs <= ORDERED) {
+    tasks = QK_HEADS * count_before(cta.ranges, args.num_seqs, args.tokens);
   }
-  sync_team();
+  if (role == FINDING) find_next(0);
+  sync_team();  // the first task is there
   request_task(shared, args, shared.tasks[0]);
+  if (role == CLEARING) clear_parts(cta, args, tasks, workers, worker);
   Task before = {0, 0, 0, 0};
 #pragma unroll 1
   for (int place = 0; shared.tasks[place].tokens > 0; place ^= 1) {
@@ -609,7 +609,7 @@ __device__ __forceinline__ void solve_tasks(SolveCta& cta, SolveMemory& shared, 
     wait_copies<0>();
     // The gates of the chunk before have been read; its stores read the rest meanwhile.
     if (warp == 0) find_gates(shared, args, task.tokens, task.slot, task.qk_head * SERVED + head);
-    if (warps == 1) find_next(place ^ 1);
+    if (warps == FINDING) find_next(place ^ 1);
     report_part(args, before);
     sync_team();  // all of the chunk before has been read
     convert_rows(shared);
