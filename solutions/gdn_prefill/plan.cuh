@@ -50,7 +50,8 @@ struct Args {
   int solve_ctas, scan_ctas;
 };
 
-// What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16.
+// What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16. Of every 16
+// keys the even pairs come first, then the odd ones; in `writes` as well.
 struct Operands {
   uint8_t keys[2][TILE_BYTES], queries[2][TILE_BYTES];
 };

@@ -271,29 +271,30 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
   wait_for_launches_before();  // who comes after this kernel comes after solve_kernel
 }
 
-// Calls use(index into the fragment, offset in the states) for pairs of keys.
+// Calls use(index into the fragment, offset in the states) for fours of keys, two at the index and
+// two behind the row eight on: Operands.
 template <typename Use>
 __device__ __forceinline__ void for_state(const Work& work, int group, Use use) {
   const int row = group * VALUES + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-  const int64_t first = work.first_value() + row * DIM + threadIdx.x % 4 * 2;
+  const int64_t first = work.first_value() + row * DIM + threadIdx.x % 4 * 4;
 #pragma unroll
-  for (int i = 0; i < 64; i += 2) use(i, first + i / 2 % 2 * 8 * DIM + i / 4 * 8);
+  for (int i = 0; i < 16; ++i) use(i / 2 * 8 + i % 2 * 2, first + i % 2 * 8 * DIM + i / 2 * 16);
 }
 
 __device__ __forceinline__ void load_state(const Args& args, const Work& work, int group,
                                            float (&state)[64]) {
   for_state(work, group, [&](int i, int64_t offset) {
-    float2 pair = {0.0f, 0.0f};
-    if (args.state) pair = __ldg(reinterpret_cast<const float2*>(args.state + offset));
-    state[i] = pair.x;
-    state[i + 1] = pair.y;
+    float4 keys = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (args.state) keys = __ldg(reinterpret_cast<const float4*>(args.state + offset));
+    state[i] = keys.x, state[i + 1] = keys.y, state[i + 4] = keys.z, state[i + 5] = keys.w;
   });
 }
 
 __device__ __forceinline__ void store_state(const Args& args, const Work& work, int group,
                                             const float (&state)[64]) {
   for_state(work, group, [&](int i, int64_t offset) {
-    *reinterpret_cast<float2*>(args.new_state + offset) = {state[i], state[i + 1]};
+    *reinterpret_cast<float4*>(args.new_state + offset) = {state[i], state[i + 1], state[i + 4],
+                                                           state[i + 5]};
   });
 }
 

@@ -95,14 +95,28 @@ __device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& ar
   commit_copies();
 }
 
+// Of a lane's four pairs of keys two go to a chunk of the row and two to the next one, so that a lane
+// of the scan holds four keys in a row of its fragments: Operands. The second tile's lanes take the
+// other chunk first: none meets a bank twice.
+__device__ __forceinline__ void store_pairs(uint8_t (&tiles)[2][TILE_BYTES], int row, int chunk,
+                                            const uint4& pairs) {
+  const int tile = chunk / 8, even = chunk % 8 & ~1;
+  const uint2 kinds[2] = {{pairs.x, pairs.z}, {pairs.y, pairs.w}};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int kind = tile ^ i;
+    uint8_t* to = tiles[tile] + swizzled(row, even + kind) + chunk % 2 * 8;
+    *reinterpret_cast<uint2*>(to) = kind ? kinds[1] : kinds[0];
+  }
+}
+
 // Once they have come, as operands.
 __device__ __forceinline__ void convert_rows(SolveMemory& shared) {
 #pragma unroll
   for (int i = 0; i < ROW_COPIES; ++i) {
-    const int at = team_thread() + i * TEAM, tile = at % 16 / 8;
-    const uint32_t place = swizzled(at / 16, at % 8);
-    *reinterpret_cast<uint4*>(shared.keys[tile] + place) = convert_row(shared.raw_keys[at]);
-    *reinterpret_cast<uint4*>(shared.queries[tile] + place) = convert_row(shared.raw_queries[at]);
+    const int at = team_thread() + i * TEAM;
+    store_pairs(shared.keys, at / 16, at % 16, convert_row(shared.raw_keys[at]));
+    store_pairs(shared.queries, at / 16, at % 16, convert_row(shared.raw_queries[at]));
   }
 }
 
