@@ -552,7 +552,7 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& arg
   }
   fade_products(shared, head == 1, block, args.scale, sums);
   publish_shared();
-  __syncthreads();  // A and the scores of both v heads are there
+  sync_team();  // A and the scores of both v heads are there
   invert_corner(shared, head, block);
   sync_head();  // the inverses of my v head are there
   solve_head(shared, head, block);
