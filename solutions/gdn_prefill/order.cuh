@@ -5,10 +5,12 @@
 
 #include "device_flags.cuh"
 #include "plan.cuh"
+#include "programmatic_launch.cuh"
 
 namespace {
 
 constexpr int ORDERED = 384;  // sequences, at most; more are taken slot by slot
+constexpr int MOST_LOOKS = 1 << 16;
 
 // A chunk and q/k head: first token, tokens, slot. None: no tokens.
 struct Task {
@@ -99,17 +101,21 @@ __device__ __forceinline__ int* parts_of(const Args& args, int slot, int qk_head
 }
 
 // How many chunks from `slot` on, up to `most`, the scan may read: at least one, which it waits
-// for. By a whole warp.
+// for. By a whole warp. Sequences that overlap may lose a count: in the end solve_kernel's is
+// waited for.
 __device__ __forceinline__ int await_solved(const Args& args, int slot, int qk_head, int most) {
   const int lane = threadIdx.x % 32;
-  for (;;) {
+#pragma unroll 1
+  for (int looks = 0; looks < MOST_LOOKS; ++looks) {
     bool is_there = false;
-    if (lane < most) is_there = load_acquire(parts_of(args, slot + lane, qk_head)) == SERVED;
+    if (lane < most) is_there = load_acquire(parts_of(args, slot + lane, qk_head)) >= SERVED;
     const uint32_t missing = ~__ballot_sync(FULL, is_there);
     __syncwarp();  // what a lane has acquired, the others have
     if ((missing & 1) == 0) return missing ? __ffs(missing) - 1 : 32;
     __nanosleep(20);
   }
+  wait_for_launches_before();
+  return most;
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr double LOG2_E = 1.4426950408889634;
 // Chosen by sizes and by counting: docs/kernels/gdn_prefill.md.
 struct Tuning {
   static constexpr int SOLVE_TEAMS = 2;      // of a CTA, one an SM: 111 KiB, 128 registers
-  static constexpr int SCANNED = 16;         // SMs without solve_kernel: the longest scan begins there
+  static constexpr int SCANNED = 16;         // SMs without solve_kernel: the longest scan's
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
@@ -43,15 +43,15 @@ struct Args {
   const int64_t* cu_seqlens;    // [N + 1]
   __nv_bfloat16* output;        // [T, 8, 128]
   float* new_state;             // [N, 8, 128, 128]
-  uint8_t* scratch;             // [slots, 4] Operands, [slots, 8] Solved, [slots, 4] parts_of()
+  uint8_t* scratch;             // [slots, 4] Operands, [slots, 8] Solved, [slots, 4] parts
   float scale;
   int tokens, num_seqs, slots;
   int most_whole, most_split;  // rank_sequences()
   int solve_ctas, scan_ctas;
 };
 
-// What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16. Of every 16
-// keys the even pairs come first, then the odd ones; in `writes` as well.
+// What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16. Of every
+// 16 keys the even pairs come first, then the odd ones; in `writes` as well.
 struct Operands {
   uint8_t keys[2][TILE_BYTES], queries[2][TILE_BYTES];
 };

@@ -12,10 +12,13 @@
 //     O  = scale diag(exp G) Q S + reads^T R,   reads  = T^T (scale Q K^T o D)^T          [64, V]
 //     S <- exp(G_last) S + writes^T R,          writes = T^T diag(exp(G_last - G)) K      [K, V]
 //
-// solve_kernel, two CTAs an SM: chunk after chunk of a q/k head; it writes K, Q, and for the two v
-// heads writes, reads and exp G, as tiles that the scan copies whole. scan_kernel, launched with
-// programmatic dependence, a CTA an SM: a sequence and v head after the other, long ones halved;
-// S^T [64 values, 128] a warpgroup; a third requests and stores.
+// solve_kernel, a CTA of two teams an SM: chunk after chunk of a q/k head, first chunks of all
+// sequences first; a team writes K, Q, and for the two v heads writes, reads and exp G, as tiles
+// that the scan copies whole, and counts what is there. scan_kernel, launched with programmatic
+// dependence, a CTA an SM: a sequence and v head after the other, long ones halved; S^T
+// [64 values, 128] a warpgroup; a third requests and stores. A chunk of it begins when it is
+// counted. 16 SMs are left to it from the start; the others it takes as solve_kernel's CTAs end.
+// No CTA of it is placed before all of solve_kernel's are: none of these waits for it.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice.
 // Flops: 67 million of fp16 products a chunk. The chain of chunks binds few sequences: K S, the

@@ -54,7 +54,7 @@ struct SolveMemory {
   // The strict lower part of A in two terms, [i][j], then its 16 x 16 inverses on the diagonal; in
   // the end Solved::writes.
   uint8_t below[SERVED][2][TILE_BYTES];
-  alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];  // transposed: of A, inverses
+  alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];  // of A transposed, inverses
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
   alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
@@ -95,9 +95,9 @@ __device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& ar
   commit_copies();
 }
 
-// Of a lane's four pairs of keys two go to a chunk of the row and two to the next one, so that a lane
-// of the scan holds four keys in a row of its fragments: Operands. The second tile's lanes take the
-// other chunk first: none meets a bank twice.
+// Of a lane's four pairs of keys two go to a chunk of the row and two to the next one, so that a
+// lane of the scan holds four keys in a row of its fragments: Operands. The second tile's lanes
+// take the other chunk first: none meets a bank twice.
 __device__ __forceinline__ void store_pairs(uint8_t (&tiles)[2][TILE_BYTES], int row, int chunk,
                                             const uint4& pairs) {
   const int tile = chunk / 8, even = chunk % 8 & ~1;
