@@ -48,6 +48,7 @@
 #include "register_shares.cuh"
 #include "scan.cuh"
 #include "solve.cuh"
+#include "teams.cuh"
 #include "walk.cuh"
 
 namespace {
