@@ -21,7 +21,7 @@ constexpr double LOG2_E = 1.4426950408889634;
 
 // Chosen by sizes and by counting: docs/kernels/gdn_prefill.md.
 struct Tuning {
-  static constexpr int SOLVE_TEAMS = 2;      // of a CTA, one an SM: 111 KiB, 128 registers
+  static constexpr int SOLVE_TEAMS = 2;      // of a CTA, one an SM: 110 KiB each
   static constexpr int SCANNED = 16;         // SMs without solve_kernel: the longest scan's
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
@@ -29,6 +29,7 @@ struct Tuning {
   static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
 static_assert(DIM == 2 * 64, "keys lie in two tiles of 64 columns");
+static_assert(Tuning::SOLVE_TEAMS == 2, "solve_tasks() numbers the tasks of two");
 static_assert(BLOCK == 16 && BLOCKS == 4, "invert_corner() and merge_corners() are written out");
 
 struct Args {

@@ -46,7 +46,9 @@ constexpr int FINDING = 1, CLEARING = 2;  // warps of a team: neither finds gate
 // A team's tasks: every so manieth.
 __device__ __forceinline__ void solve_tasks(SolveCta& cta, SolveMemory& shared, const Args& args) {
   const int workers = args.solve_ctas * Tuning::SOLVE_TEAMS;
-  const int worker = threadIdx.x / TEAM * args.solve_ctas + blockIdx.x;
+  // Second teams from the back: what the scan needs first shares its SM last.
+  const int cta_number = blockIdx.x, is_second = threadIdx.x / TEAM;
+  const int worker = is_second ? workers - 1 - cta_number : cta_number;
   const bool is_leader = threadIdx.x % 32 == 0;
   int tasks = args.slots * QK_HEADS, next = worker;
   const auto find_next = [&](int place) {
