@@ -21,16 +21,16 @@ constexpr double LOG2_E = 1.4426950408889634;
 
 // Chosen by sizes and by counting: docs/kernels/gdn_prefill.md.
 struct Tuning {
-  static constexpr int SOLVE_THREADS = 256;  // a warpgroup a v head
-  static constexpr int SOLVE_CTAS = 2;       // an SM: 113 KiB, 128 registers
+  static constexpr int SOLVE_TEAMS = 2;      // of a CTA, one an SM: 110 KiB each
+  static constexpr int SCANNED = 16;         // SMs without solve_kernel: the longest scan's
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
   static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
 static_assert(DIM == 2 * 64, "keys lie in two tiles of 64 columns");
+static_assert(Tuning::SOLVE_TEAMS == 2, "solve_tasks() numbers the tasks of two");
 static_assert(BLOCK == 16 && BLOCKS == 4, "invert_corner() and merge_corners() are written out");
-static_assert(Tuning::SOLVE_THREADS == SERVED * 128, "a warpgroup a v head");
 
 struct Args {
   const __nv_bfloat16* q;       // [T, 4, 128]
@@ -44,14 +44,15 @@ struct Args {
   const int64_t* cu_seqlens;    // [N + 1]
   __nv_bfloat16* output;        // [T, 8, 128]
   float* new_state;             // [N, 8, 128, 128]
-  uint8_t* scratch;             // [slots, 4] Operands, [slots, 8] Solved
+  uint8_t* scratch;             // [slots, 4] Operands, [slots, 8] Solved, [slots, 4] parts
   float scale;
   int tokens, num_seqs, slots;
   int most_whole, most_split;  // rank_sequences()
   int solve_ctas, scan_ctas;
 };
 
-// What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16.
+// What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16. Of every
+// 16 keys the even pairs come first, then the odd ones; in `writes` as well.
 struct Operands {
   uint8_t keys[2][TILE_BYTES], queries[2][TILE_BYTES];
 };
@@ -63,7 +64,8 @@ struct Solved {
   float carry[CHUNK];             // decay from the start of the chunk up to the token
 };
 static_assert(sizeof(Operands) % 16 == 0 && sizeof(Solved) % 16 == 0, "bulk copies");
-constexpr int64_t SLOT_BYTES = QK_HEADS * sizeof(Operands) + V_HEADS * sizeof(Solved);
+constexpr int64_t SLOT_BYTES =
+    QK_HEADS * (sizeof(Operands) + sizeof(int)) + V_HEADS * sizeof(Solved);
 
 // Tokens [start, stop) of a sequence, within the tensors whatever cu_seqlens holds.
 struct Range {

@@ -12,10 +12,13 @@
 //     O  = scale diag(exp G) Q S + reads^T R,   reads  = T^T (scale Q K^T o D)^T          [64, V]
 //     S <- exp(G_last) S + writes^T R,          writes = T^T diag(exp(G_last - G)) K      [K, V]
 //
-// solve_kernel, two CTAs an SM: chunk after chunk of a q/k head; it writes K, Q, and for the two v
-// heads writes, reads and exp G, as tiles that the scan copies whole. scan_kernel, launched with
-// programmatic dependence, a CTA an SM: a sequence and v head after the other, long ones halved;
-// S^T [64 values, 128] a warpgroup; a third requests and stores.
+// solve_kernel, a CTA of two teams an SM: chunk after chunk of a q/k head, first chunks of all
+// sequences first; a team writes K, Q, and for the two v heads writes, reads and exp G, as tiles
+// that the scan copies whole, and counts what is there. scan_kernel, launched with programmatic
+// dependence, a CTA an SM: a sequence and v head after the other, long ones halved; S^T
+// [64 values, 128] a warpgroup; a third requests and stores. A chunk of it begins when it is
+// counted. 16 SMs are left to it from the start; the others it takes as solve_kernel's CTAs end.
+// No CTA of it is placed before all of solve_kernel's are: none of these waits for it.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice.
 // Flops: 67 million of fp16 products a chunk. The chain of chunks binds few sequences: K S, the
@@ -45,41 +48,20 @@
 #include "register_shares.cuh"
 #include "scan.cuh"
 #include "solve.cuh"
+#include "teams.cuh"
 #include "walk.cuh"
 
 namespace {
 
-// Grid: solve_ctas, a multiple of 4: each takes every so manieth slot
-__global__ void __launch_bounds__(Tuning::SOLVE_THREADS, Tuning::SOLVE_CTAS)
+// Grid: solve_ctas, one an SM
+__global__ void __launch_bounds__(SOLVE_THREADS, 1)
     solve_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  SolveMemory& shared = *reinterpret_cast<SolveMemory*>(memory);
-  allow_next_launch();
-  const int qk_head = blockIdx.x % QK_HEADS, stride = args.solve_ctas / QK_HEADS;
-  const auto request = [&] {
-    const int2 chunk = shared.chunk;
-    if (chunk.y == 0) return;
-    if (threadIdx.x % 128 < 32) request_gates(shared, args, chunk, threadIdx.x / 128);
-    request_rows(shared, args, chunk, qk_head);
-  };
-  find_chunk(shared, args, blockIdx.x / QK_HEADS, stride);
-  request();
-#pragma unroll 1
-  while (shared.chunk.y > 0) {
-    // Found anew for each chunk, or the compiler keeps all addresses that follow from it.
-    const int warps = __shfl_sync(FULL, threadIdx.x / 32, 0), warp = warps % 4, head = warps / 4;
-    // Blocks of rows differ in length: the second warpgroup takes them the other way round.
-    const int block = head == 0 ? warp : BLOCKS - 1 - warp, slot = shared.slot;
-    convert_rows(shared);
-    if (warp == 0) find_gates(shared, args, shared.chunk.y, slot, qk_head * SERVED + head);
-    __syncthreads();  // slot and chunk have been read
-    find_chunk(shared, args, slot + stride, stride);
-    request();  // on its way while this chunk is solved
-    publish_shared();
-    __syncthreads();  // keys, queries and gates are there
-    solve_chunk(shared, args, slot, qk_head, head, block);
-    __syncthreads();  // all of it has been read
-  }
+  SolveCta& cta = *reinterpret_cast<SolveCta*>(memory);
+  const int seq = threadIdx.x;
+  if (args.num_seqs <= ORDERED && seq < args.num_seqs) cta.ranges[seq] = load_range(args, seq);
+  __syncthreads();  // ranges are there
+  solve_tasks(cta, cta.teams[__shfl_sync(FULL, threadIdx.x / TEAM, 0)], args);
 }
 
 // Grid: scan_ctas, one an SM
@@ -170,10 +152,10 @@ void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, 
 }
 
 void launch_chunks(const Args& args, cudaStream_t stream) {
-  allow_memory(solve_kernel, "solve", SOLVE_BYTES);
+  allow_memory(solve_kernel, "solve", sizeof(SolveCta));
   allow_memory(scan_kernel, "scan", sizeof(ScanMemory));
   if (args.tokens > 0) {
-    launch(solve_kernel, "solve", dim3(args.solve_ctas), Tuning::SOLVE_THREADS, SOLVE_BYTES, false,
+    launch(solve_kernel, "solve", dim3(args.solve_ctas), SOLVE_THREADS, sizeof(SolveCta), false,
            args, stream);
   }
   launch(scan_kernel, "scan", dim3(args.scan_ctas), SCAN_THREADS, sizeof(ScanMemory),
@@ -214,7 +196,8 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
   const DLDevice device = q.device();
   const int64_t units = V_HEADS * (num_seqs + most_split), sms = count_sms(device.device_id);
-  const int64_t solving = std::min(slots, sms * Tuning::SOLVE_CTAS / QK_HEADS);
+  const int64_t scanned = std::min<int64_t>(Tuning::SCANNED, sms / 8);
+  const int64_t solving = std::min(slots * QK_HEADS, sms - scanned);
   const Args args = {
       static_cast<const __nv_bfloat16*>(q.data_ptr()),
       static_cast<const __nv_bfloat16*>(k.data_ptr()),
@@ -234,7 +217,7 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(slots),
       static_cast<int>(most_whole),
       static_cast<int>(most_split),
-      static_cast<int>(std::max<int64_t>(solving, 1) * QK_HEADS),
+      static_cast<int>(std::max<int64_t>(solving, 1)),
       static_cast<int>(std::min(units, sms)),
   };
   auto stream =

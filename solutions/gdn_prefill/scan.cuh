@@ -7,8 +7,11 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_wait.cuh"
 #include "bulk_copy.cuh"
 #include "bulk_hints.cuh"
+#include "global_proxy.cuh"
+#include "order.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
 #include "tensor_core.cuh"
@@ -21,6 +24,7 @@ namespace {
 constexpr int GROUPS = 2;    // warpgroups, 64 columns of V each
 constexpr int SENDERS = 128;  // threads of the third
 constexpr int SCAN_THREADS = GROUPS * 128 + SENDERS;
+static_assert(SCAN_THREADS == ORDERED, "a thread a sequence, ordered where solve_kernel does it");
 
 struct Stage {
   alignas(1024) Operands operands;
@@ -231,20 +235,26 @@ __device__ __forceinline__ void request_first(ScanMemory& shared, const Args& ar
 // The senders' part of a CTA's work.
 __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args) {
   request_first(shared, args);
-  wait_for_launches_before();
+  const bool is_requesting = share(threadIdx.x % SENDERS / 32) == 0;
   int round = 0;
   for_works(shared, args, [&](const Work& work) {
     const int chunks = work.range.chunks();
     if (round > 0 && chunks > 0 && args.state && threadIdx.x % SENDERS == 0) {
       prefetch_bulk(args.state + work.first_value(), work.groups * VALUES * DIM * sizeof(float));
     }
+    int solved = 0;  // chunks that are known to be there
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
       const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
       const bool is_reused = round >= Tuning::STAGES;
-      if (is_reused) wait_phase(&shared.used[stage], parity);
+      if (is_requesting && chunk >= solved) {
+        const int qk_head = work.v_head / SERVED;
+        solved = chunk + await_solved(args, work.slot + chunk, qk_head, chunks - chunk);
+        admit_bulk_reads();
+      }
+      if (is_reused) wait_cta_phase(&shared.used[stage], parity);
       request_operands(shared, args, work, chunk, round);
-      if (is_reused) wait_phase(&shared.done[stage], parity);
+      if (is_reused) wait_cta_phase(&shared.done[stage], parity);
       request_solved(shared, args, work, chunk, stage);
       if (!is_reused) continue;
       store_output(shared, args, round - Tuning::STAGES);
@@ -253,36 +263,38 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
   });
 #pragma unroll 1
   for (int last = max(round - Tuning::STAGES, 0); last < round; ++last) {
-    wait_phase(&shared.done[last % Tuning::STAGES], last / Tuning::STAGES % 2);
+    wait_cta_phase(&shared.done[last % Tuning::STAGES], last / Tuning::STAGES % 2);
     store_output(shared, args, last);
   }
   commit_copies();
   wait_copies<0>();  // no copy may land in a CTA that has ended
+  wait_for_launches_before();  // who comes after this kernel comes after solve_kernel
 }
 
-// Calls use(index into the fragment, offset in the states) for pairs of keys.
+// Calls use(index into the fragment, offset in the states) for fours of keys, two at the index and
+// two behind the row eight on: Operands.
 template <typename Use>
 __device__ __forceinline__ void for_state(const Work& work, int group, Use use) {
   const int row = group * VALUES + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-  const int64_t first = work.first_value() + row * DIM + threadIdx.x % 4 * 2;
+  const int64_t first = work.first_value() + row * DIM + threadIdx.x % 4 * 4;
 #pragma unroll
-  for (int i = 0; i < 64; i += 2) use(i, first + i / 2 % 2 * 8 * DIM + i / 4 * 8);
+  for (int i = 0; i < 16; ++i) use(i / 2 * 8 + i % 2 * 2, first + i % 2 * 8 * DIM + i / 2 * 16);
 }
 
 __device__ __forceinline__ void load_state(const Args& args, const Work& work, int group,
                                            float (&state)[64]) {
   for_state(work, group, [&](int i, int64_t offset) {
-    float2 pair = {0.0f, 0.0f};
-    if (args.state) pair = __ldg(reinterpret_cast<const float2*>(args.state + offset));
-    state[i] = pair.x;
-    state[i + 1] = pair.y;
+    float4 keys = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (args.state) keys = __ldg(reinterpret_cast<const float4*>(args.state + offset));
+    state[i] = keys.x, state[i + 1] = keys.y, state[i + 4] = keys.z, state[i + 5] = keys.w;
   });
 }
 
 __device__ __forceinline__ void store_state(const Args& args, const Work& work, int group,
                                             const float (&state)[64]) {
   for_state(work, group, [&](int i, int64_t offset) {
-    *reinterpret_cast<float2*>(args.new_state + offset) = {state[i], state[i + 1]};
+    *reinterpret_cast<float4*>(args.new_state + offset) = {state[i], state[i + 1], state[i + 4],
+                                                           state[i + 5]};
   });
 }
 
@@ -387,10 +399,11 @@ __device__ __forceinline__ void add_residual(const uint32_t (&residual)[4][4], u
 }
 
 // One chunk. `rounded` is the state as an operand, `before` the output of the chunk before. What
-// does not wait for the keys' products stands in front of that wait, but for what reads sums: of
-// those none can be read, nor any product left in flight, without the assembler waiting for each.
-// The state fades while the queries' products run, for which those of `writes` would wait anyway.
-// All of this chunk is there; it ends when all of the next one is.
+// needs no product stands between those of the keys and those of the queries: the tensor core is
+// busy with the former, and a warp cannot issue all of the latter before these are done. The state
+// fades while the queries' products run, for which those of `writes` would wait anyway. No sum can
+// be read, nor any product left in flight, over the end of the loop without the assembler waiting
+// for each. All of this chunk is there; it ends when all of the next one is.
 __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn& turn,
                                            bool is_first, bool is_last, int group,
                                            float (&state)[64], uint32_t (&rounded)[8][4],
@@ -401,13 +414,13 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
   uint32_t values[4][4], residual[4][4];
   float2 fades[8];
   multiply_state(rounded, stage.operands.keys, seen);
-  multiply_state(rounded, stage.operands.queries, output);
   if (!is_first) {
     leave_output(shared, at == 0 ? Tuning::STAGES - 1 : at - 1, group, before);
   }
   load_values(stage.values[group], values);
   load_carry(stage.solved.carry, fades);
   const float fade = stage.solved.carry[CHUNK - 1];
+  multiply_state(rounded, stage.operands.queries, output);
   wait_products<1>(seen);
   find_residual(values, fades, seen, residual);
 #pragma unroll
@@ -418,9 +431,9 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
   fade_output(fades, scale, output);
   add_residual(residual, describe_rows(stage.solved.reads, 0), output);
   turn.advance();
-  if (!is_last) wait_phase(&shared.full[turn.stage], turn.parity);
   wait_products<1>(state);
   round_fragment(state, rounded);
+  if (!is_last) wait_cta_phase(&shared.full[turn.stage], turn.parity);
   wait_products<0>(output);
   round_output(output, before);
 }
@@ -439,7 +452,7 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
   uint32_t rounded[8][4], output[16] = {};
   round_fragment(state, rounded);
   int last = 0;
-  if (chunks > 0) wait_phase(&shared.full[turn.stage], turn.parity);
+  if (chunks > 0) wait_cta_phase(&shared.full[turn.stage], turn.parity);
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
     last = turn.stage;
@@ -458,7 +471,7 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
 __device__ __forceinline__ void skip_chunks(ScanMemory& shared, int chunks, Turn& turn) {
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
-    wait_phase(&shared.full[turn.stage], turn.parity);
+    wait_cta_phase(&shared.full[turn.stage], turn.parity);
     arrive_once_a_warp(&shared.used[turn.stage]);
     arrive_once_a_warp(&shared.done[turn.stage]);
   }

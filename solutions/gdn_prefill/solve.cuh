@@ -12,7 +12,9 @@
 #include "fast_math.cuh"
 #include "gates.cuh"
 #include "named_barrier.cuh"
+#include "order.cuh"
 #include "plan.cuh"
+#include "small_copy.cuh"
 #include "tensor_core.cuh"
 #include "tensor_core_f16.cuh"
 #include "warpgroup.cuh"
@@ -20,9 +22,26 @@
 
 namespace {
 
+// A team of a CTA takes a task after the other; a warpgroup of it a v head.
+constexpr int TEAM = SERVED * 128, SOLVE_THREADS = Tuning::SOLVE_TEAMS * TEAM;
+
+__device__ __forceinline__ int team_thread() { return threadIdx.x % TEAM; }
+
+__device__ __forceinline__ void sync_team() {
+  sync_threads_of(1 + threadIdx.x / TEAM, TEAM);
+}
+
+// The team's threads of my v head.
+__device__ __forceinline__ void sync_head() {
+  sync_threads_of(1 + Tuning::SOLVE_TEAMS + threadIdx.x / 128, 128);
+}
+
+constexpr int CORNER_ROW = BLOCK + 4;  // banks
+
 struct RawGates {
-  alignas(16) __nv_bfloat16 a[V_HEADS], b[V_HEADS];
+  alignas(8) __nv_bfloat16 a[SERVED], b[SERVED];
 };
+static_assert(sizeof(RawGates::a) == 4, "a word");
 
 struct SolveMemory {
   alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16
@@ -34,41 +53,22 @@ struct SolveMemory {
   // The strict lower part of A in two terms, [i][j], then its 16 x 16 inverses on the diagonal; in
   // the end Solved::writes.
   uint8_t below[SERVED][2][TILE_BYTES];
-  alignas(16) float corners[SERVED][BLOCKS][BLOCK * BLOCK];  // transposed blocks of A, inverses
+  alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];  // of A transposed, inverses
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
   alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
   alignas(16) float beta[SERVED][CHUNK];
   alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
   RawGates raw_gates[SERVED][CHUNK];
-  alignas(8) int2 chunk;  // first token, tokens
-  int slot;               // of it
+  Task tasks[2];  // in turns: the present one, the next one
 };
-constexpr int SOLVE_BYTES = offsetof(SolveMemory, slot) + sizeof(int);
-static_assert(Tuning::SOLVE_CTAS * (SOLVE_BYTES + 1024) <= 228 * 1024, "that many an SM");
 
-// Finds the chunk that lies in a slot, or in the next one of every `stride` that holds any: first
-// token and how many; none: {0, 0}. All have read the one before.
-__device__ __forceinline__ void find_chunk(SolveMemory& shared, const Args& args, int slot,
-                                           int stride) {
-  if (threadIdx.x == 0) shared.chunk = {0, 0};
-  __syncthreads();
-#pragma unroll 1
-  for (; slot < args.slots; slot += stride) {
-#pragma unroll 1
-    for (int seq = threadIdx.x; seq < args.num_seqs; seq += Tuning::SOLVE_THREADS) {
-      const Range range = load_range(args, seq);
-      const int before = slot - first_slot(range, seq);
-      if (before < 0 || before >= range.chunks()) continue;
-      const int first = range.start + before * CHUNK;
-      shared.chunk = {first, min(range.stop - first, CHUNK)};
-      shared.slot = slot;
-    }
-    __syncthreads();
-    if (shared.chunk.y > 0) return;
-    __syncthreads();  // all have seen that there is none
-  }
-}
+struct SolveCta {
+  SolveMemory teams[Tuning::SOLVE_TEAMS];
+  Range ranges[ORDERED];
+};
+static_assert(sizeof(SolveCta) <= 227 * 1024, "what sm_90 gives a CTA");
+static_assert(SOLVE_THREADS >= ORDERED, "a thread a sequence");
 
 // Eight bf16 as fp16: exact from 2^-14 to 2^16.
 __device__ __forceinline__ uint4 convert_row(const int4& x) {
@@ -78,44 +78,57 @@ __device__ __forceinline__ uint4 convert_row(const int4& x) {
 
 // A thread's 16 bytes of keys and queries are copied to a place that it alone reads. Rows from the
 // chunk's last on are zero.
-constexpr int ROW_COPIES = CHUNK * DIM / 8 / Tuning::SOLVE_THREADS;
+constexpr int ROW_COPIES = CHUNK * DIM / 8 / TEAM;
 
-__device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& args, int2 chunk,
-                                             int qk_head) {
+__device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& args,
+                                             const Task& task) {
 #pragma unroll
   for (int i = 0; i < ROW_COPIES; ++i) {
-    const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, row = at / 16;
-    const bool is_token = row < chunk.y;
-    const int64_t token = chunk.x + (is_token ? row : 0);
-    const int64_t offset = (token * QK_HEADS + qk_head) * DIM + at % 16 * 8;
+    const int at = team_thread() + i * TEAM, row = at / 16;
+    const bool is_token = row < task.tokens;
+    const int64_t token = task.first + (is_token ? row : 0);
+    const int64_t offset = (token * QK_HEADS + task.qk_head) * DIM + at % 16 * 8;
     copy_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
     copy_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
   }
   commit_copies();
 }
 
-// Once they have come, as operands.
-__device__ __forceinline__ void convert_rows(SolveMemory& shared) {
-  wait_copies<0>();
+// Of a lane's four pairs of keys two go to a chunk of the row and two to the next one, so that a
+// lane of the scan holds four keys in a row of its fragments: Operands. The second tile's lanes
+// take the other chunk first: none meets a bank twice.
+__device__ __forceinline__ void store_pairs(uint8_t (&tiles)[2][TILE_BYTES], int row, int chunk,
+                                            const uint4& pairs) {
+  const int tile = chunk / 8, even = chunk % 8 & ~1;
+  const uint2 kinds[2] = {{pairs.x, pairs.z}, {pairs.y, pairs.w}};
 #pragma unroll
-  for (int i = 0; i < ROW_COPIES; ++i) {
-    const int at = threadIdx.x + i * Tuning::SOLVE_THREADS, tile = at % 16 / 8;
-    const uint32_t place = swizzled(at / 16, at % 8);
-    *reinterpret_cast<uint4*>(shared.keys[tile] + place) = convert_row(shared.raw_keys[at]);
-    *reinterpret_cast<uint4*>(shared.queries[tile] + place) = convert_row(shared.raw_queries[at]);
+  for (int i = 0; i < 2; ++i) {
+    const int kind = tile ^ i;
+    uint8_t* to = tiles[tile] + swizzled(row, even + kind) + chunk % 2 * 8;
+    *reinterpret_cast<uint2*>(to) = kind ? kinds[1] : kinds[0];
   }
 }
 
-// a and b of a lane's two tokens, for all heads, to places that it alone reads.
-__device__ __forceinline__ void request_gates(SolveMemory& shared, const Args& args, int2 chunk,
-                                              int served) {
+// Once they have come, as operands.
+__device__ __forceinline__ void convert_rows(SolveMemory& shared) {
+#pragma unroll
+  for (int i = 0; i < ROW_COPIES; ++i) {
+    const int at = team_thread() + i * TEAM;
+    store_pairs(shared.keys, at / 16, at % 16, convert_row(shared.raw_keys[at]));
+    store_pairs(shared.queries, at / 16, at % 16, convert_row(shared.raw_queries[at]));
+  }
+}
+
+// a and b of a lane's two tokens, for both heads, to places that it alone reads; behind the chunk's
+// last token those of its first.
+__device__ __forceinline__ void request_gates(SolveMemory& shared, const Args& args,
+                                              const Task& task, int served) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int row = threadIdx.x % 32 * 2 + i;
-    const bool is_token = row < chunk.y;
-    const int64_t at = int64_t{chunk.x + (is_token ? row : 0)} * V_HEADS;
-    copy_chunk_or_clear(shared.raw_gates[served][row].a, args.a + at, is_token);
-    copy_chunk_or_clear(shared.raw_gates[served][row].b, args.b + at, is_token);
+    const int row = threadIdx.x % 32 * 2 + i, token = task.first + (row < task.tokens ? row : 0);
+    const int64_t at = int64_t{token} * V_HEADS + task.qk_head * SERVED;
+    copy_word(shared.raw_gates[served][row].a, args.a + at);
+    copy_word(shared.raw_gates[served][row].b, args.b + at);
   }
 }
 
@@ -130,8 +143,8 @@ __device__ __forceinline__ void find_gates(SolveMemory& shared, const Args& args
     const int row = 2 * lane + i;
     const bool is_token = row < tokens;
     const RawGates& raw = shared.raw_gates[served][row];
-    log_g[i] = is_token ? LOG2_E * log_decay(head, __bfloat162float(raw.a[v_head])) : 0.0;
-    const float strength = write_strength(__bfloat162float(raw.b[v_head]));
+    log_g[i] = is_token ? LOG2_E * log_decay(head, __bfloat162float(raw.a[served])) : 0.0;
+    const float strength = write_strength(__bfloat162float(raw.b[served]));
     shared.beta[served][row] = is_token ? strength : 0.0f;
   }
   double sum = log_g[0] + log_g[1];
@@ -190,82 +203,140 @@ __device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
   return exp2_approx((later.x - earlier.x) + (later.y - earlier.y));
 }
 
-// What a thread scales: two entries each of rows i of K K^T, for A, or of Q K^T, for the scores.
+// What a thread scales of a block of 16 x 16: for each head two entries of each of two tiles in row
+// `row` and in the one eight on, `pair` the place within the tile.
 struct Faded {
-  bool is_score;
-  int head, i, block, pair;
-  float factor;
+  float x[SERVED][2][4];
+};
 
-  // Two entries of tile `tile` of the row.
-  __device__ void store(SolveMemory& shared, int tile, float x, float y) const {
-    const uint32_t place = swizzled(i, tile) + 4 * pair;
-    if (is_score) {
+struct Scaling {
+  bool is_score;
+  int block, row, pair;
+  float2 later[SERVED][2];   // elapsed in the rows
+  float factor[SERVED][2];  // of the rows
+
+  __device__ Scaling(const SolveMemory& shared, bool is_score, int block, float scale)
+      : is_score(is_score), block(block), row(BLOCK * block + threadIdx.x % 32 / 4),
+        pair(threadIdx.x % 4) {
+#pragma unroll
+    for (int at = 0; at < SERVED * 2; ++at) {
+      const int head = at / 2, half = at % 2, i = row + 8 * half;
+      later[head][half] = shared.elapsed[head][i];
+      factor[head][half] = is_score ? scale : shared.beta[head][i];
+    }
+  }
+
+  // Block (block, column < block): what follows the column's end is a factor of the row.
+  __device__ Faded fade_block(const SolveMemory& shared, int column, const float* sums) const {
+    Faded faded;
+#pragma unroll
+    for (int head = 0; head < SERVED; ++head) {
+      const float2 end = shared.elapsed[head][BLOCK * column + BLOCK - 1];
+      const float* within = shared.within[head] + BLOCK * column + 2 * pair;
+      const float2 fades[2] = {*reinterpret_cast<const float2*>(within),
+                               *reinterpret_cast<const float2*>(within + 8)};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float by = factor[head][half] * fade_between(later[head][half], end);
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+          const float* of = sums + 4 * side + 2 * half;
+          faded.x[head][half][2 * side] = of[0] * (by * fades[side].x);
+          faded.x[head][half][2 * side + 1] = of[1] * (by * fades[side].y);
+        }
+      }
+    }
+    return faded;
+  }
+
+  // Block (block, block): scores up to the diagonal, or A below it.
+  __device__ Faded fade_corner(const SolveMemory& shared, const float (&sums)[8]) const {
+    Faded faded;
+#pragma unroll
+    for (int at = 0; at < SERVED * 2; ++at) {
+      const int head = at / 2, side = at % 2, j = BLOCK * block + 8 * side + 2 * pair;
+      const float4 earlier = *reinterpret_cast<const float4*>(&shared.elapsed[head][j]);
+      const int least = is_score ? j : j + 1;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int i = row + 8 * half;
+        const float* of = sums + 4 * side + 2 * half;
+        const float x = fade_between(later[head][half], {earlier.x, earlier.y});
+        const float y = fade_between(later[head][half], {earlier.z, earlier.w});
+        faded.x[head][half][2 * side] = least <= i ? of[0] * factor[head][half] * x : 0.0f;
+        faded.x[head][half][2 * side + 1] = least < i ? of[1] * factor[head][half] * y : 0.0f;
+      }
+    }
+    return faded;
+  }
+
+  // Calls use(head, offset in a tile, x, y) for the pairs of entries of block (block, column).
+  template <typename Use>
+  __device__ void for_pairs(int column, const Faded& faded, Use use) const {
+#pragma unroll
+    for (int at = 0; at < SERVED * 4; ++at) {
+      const int head = at / 4, half = at / 2 % 2, side = at % 2;
+      const float* x = faded.x[head][half] + 2 * side;
+      use(head, swizzled(row + 8 * half, 2 * column + side) + 4 * pair, x[0], x[1]);
+    }
+  }
+
+  __device__ void store_scores(SolveMemory& shared, int column, const Faded& faded) const {
+    for_pairs(column, faded, [&](int head, uint32_t place, float x, float y) {
       *reinterpret_cast<uint32_t*>(shared.scores[head] + place) = pack_f16(x, y);
-    } else if (tile / 2 < block) {
+    });
+  }
+
+  __device__ void store_terms(SolveMemory& shared, int column, const Faded& faded) const {
+    for_pairs(column, faded, [&](int head, uint32_t place, float x, float y) {
       uint32_t high, low;
       split(x, y, high, low);
       *reinterpret_cast<uint32_t*>(shared.below[head][0] + place) = high;
       *reinterpret_cast<uint32_t*>(shared.below[head][1] + place) = low;
-    } else {  // transposed
-      float* corner = shared.corners[head][block] + (tile % 2 * 8 + 2 * pair) * BLOCK + i % BLOCK;
-      corner[0] = x;
-      corner[BLOCK] = y;
-    }
+    });
   }
 
-  // Block (block, column), column < block: the decay is that to the end of the column's tokens
-  // times that from there on, one factor a column and one a row, neither above 1.
-  __device__ void fade_block(SolveMemory& shared, int column, const float (&x)[4]) const {
-    const float2(&elapsed)[CHUNK] = shared.elapsed[head];
-    const float row = factor * fade_between(elapsed[i], elapsed[BLOCK * column + BLOCK - 1]);
+  // Transposed.
+  __device__ void store_corner(SolveMemory& shared, const Faded& faded) const {
 #pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      const int tile = 2 * column + side;
-      const float* within = shared.within[head] + 8 * tile + 2 * pair;
-      const float2 fade = *reinterpret_cast<const float2*>(within);
-      store(shared, tile, x[2 * side] * (row * fade.x), x[2 * side + 1] * (row * fade.y));
-    }
-  }
-
-  // Block (block, block): scores up to the diagonal, or A below it.
-  __device__ void fade_corner(SolveMemory& shared, const float (&x)[4]) const {
-    const float2 later = shared.elapsed[head][i];
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      const int tile = 2 * block + side, j = 8 * tile + 2 * pair, least = is_score ? j : j + 1;
-      const float4 earlier = *reinterpret_cast<const float4*>(&shared.elapsed[head][j]);
-      const float fade_x = fade_between(later, {earlier.x, earlier.y});
-      const float fade_y = fade_between(later, {earlier.z, earlier.w});
-      store(shared, tile, least <= i ? x[2 * side] * factor * fade_x : 0.0f,
-            least < i ? x[2 * side + 1] * factor * fade_y : 0.0f);
+    for (int at = 0; at < SERVED * 4; ++at) {
+      const int head = at / 4, half = at / 2 % 2, side = at % 2;
+      float* to = shared.corners[head][block] + (8 * side + 2 * pair) * CORNER_ROW;
+      to[row % BLOCK + 8 * half] = faded.x[head][half][2 * side];
+      to[CORNER_ROW + row % BLOCK + 8 * half] = faded.x[head][half][2 * side + 1];
     }
   }
 };
 
 // From K K^T (of the first warpgroup) A below the diagonal, from Q K^T (of the second) the scores.
-// One piece of code for both heads and kinds: most of a cold start is the fetch of instructions.
+// One piece of code for both kinds: most of a cold start is the fetch of instructions. Both heads
+// and all rows of a block at once: the chain of one hides those of the others.
 __device__ __forceinline__ void fade_products(SolveMemory& shared, bool is_score, int block,
                                               float scale, const float (&sums)[32]) {
-#pragma unroll 1
-  for (int head = 0; head < SERVED; ++head) {
+  const Scaling scaling(shared, is_score, block, scale);
+  float corner[8];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int i = BLOCK * block + threadIdx.x % 32 / 4 + 8 * half;
-      const float factor = is_score ? scale : shared.beta[head][i];
-      const Faded row = {is_score, head, i, block, static_cast<int>(threadIdx.x % 4), factor};
+  for (int i = 0; i < 8; ++i) {
+    const float low = block % 2 ? sums[8 + i] : sums[i];
+    corner[i] = block / 2 ? (block % 2 ? sums[24 + i] : sums[16 + i]) : low;
+  }
+  const Faded faded = scaling.fade_corner(shared, corner);
+  if (is_score) {
+    scaling.store_scores(shared, block, faded);
+  } else {
+    scaling.store_corner(shared, faded);
+  }
 #pragma unroll
-      for (int column = 0; column < BLOCKS; ++column) {
-        const float* of = sums + 8 * column + 2 * half;
-        const float x[4] = {of[0], of[1], of[4], of[5]};
-        if (column < block) {
-          row.fade_block(shared, column, x);
-        } else if (column == block) {
-          row.fade_corner(shared, x);
-        } else if (is_score) {  // above the diagonal: products of whole tiles read it
-          row.store(shared, 2 * column, 0.0f, 0.0f);
-          row.store(shared, 2 * column + 1, 0.0f, 0.0f);
-        }
+  for (int column = 0; column < BLOCKS; ++column) {
+    if (column < block && column < BLOCKS - 1) {
+      const Faded faded = scaling.fade_block(shared, column, sums + 8 * column);
+      if (is_score) {
+        scaling.store_scores(shared, column, faded);
+      } else {
+        scaling.store_terms(shared, column, faded);
       }
+    } else if (column > block && is_score) {  // products of whole tiles read it
+      scaling.store_scores(shared, column, {});
     }
   }
 }
@@ -282,7 +353,7 @@ __device__ __forceinline__ void invert_corner(SolveMemory& shared, int head, int
   for (int step = 0; step < BLOCK - 1; ++step) {
 #pragma unroll
     for (int quad = (step + 1) / 4; quad < BLOCK / 4; ++quad) {
-      const float4 a = *reinterpret_cast<const float4*>(corner + step * BLOCK + 4 * quad);
+      const float4 a = *reinterpret_cast<const float4*>(corner + step * CORNER_ROW + 4 * quad);
       if (4 * quad > step) x[4 * quad] -= a.x * x[step];
       if (4 * quad + 1 > step) x[4 * quad + 1] -= a.y * x[step];
       if (4 * quad + 2 > step) x[4 * quad + 2] -= a.z * x[step];
@@ -294,7 +365,7 @@ __device__ __forceinline__ void invert_corner(SolveMemory& shared, int head, int
 #pragma unroll
     for (int i = 0; i < BLOCK; i += 4) {
       const float4 quad = {x[i], x[i + 1], x[i + 2], x[i + 3]};
-      *reinterpret_cast<float4*>(corner + column * BLOCK + i) = quad;
+      *reinterpret_cast<float4*>(corner + column * CORNER_ROW + i) = quad;
     }
   }
   const int place = BLOCK * block + column;
@@ -370,7 +441,7 @@ __device__ __forceinline__ void merge_corners(SolveMemory& shared, int head, int
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
         const int row = group + part % 2 * 8, column = part / 2 * 8;
-        const float2 xy = *reinterpret_cast<const float2*>(corner + row * BLOCK + column);
+        const float2 xy = *reinterpret_cast<const float2*>(corner + row * CORNER_ROW + column);
         x[2 * part] = xy.x, x[2 * part + 1] = xy.y;
       }
       rows[i] = split_sums(x);
@@ -419,35 +490,35 @@ __device__ __forceinline__ void multiply_remaining(const uint8_t* keys,
   wait_products<0>(sums);
 }
 
-// Rows [16 block, +16) of a tile, from 64 columns of sums.
-__device__ __forceinline__ void store_rows(uint8_t* tile, int block, const float (&sums)[32]) {
+// Rows [16 block, +16) of a tile, from 64 columns of sums: a thread's two rows times a factor each.
+__device__ __forceinline__ void store_rows(uint8_t* tile, int block, float2 factors,
+                                           const float (&sums)[32]) {
   const int row = BLOCK * block + threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float* x = sums + 4 * i;
     uint8_t* place = tile + 4 * pair;
-    *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) = pack_f16(x[0], x[1]);
-    *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) = pack_f16(x[2], x[3]);
+    *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) =
+        pack_f16(x[0] * factors.x, x[1] * factors.x);
+    *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) =
+        pack_f16(x[2] * factors.y, x[3] * factors.y);
   }
 }
 
-// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. Factors of rows and columns
-// are applied to the terms: 22 bits, and no other registers.
+// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. Factors of rows are applied
+// to the sums, those of columns to the terms: 22 bits, and no other registers.
 __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
   Terms rows[BLOCKS];
   merge_corners(shared, head, block, rows);
   const float* beta = shared.beta[head] + BLOCK * block + threadIdx.x % 32 / 4;
-  const float strengths[2] = {beta[0], beta[8]};
-#pragma unroll
-  for (int m = 0; m < BLOCKS; ++m) {
-    scale_terms(rows[m], [&](int i) { return float2{strengths[i % 2], strengths[i % 2]}; });
-  }
+  const float2 strengths = {beta[0], beta[8]};
   float sums[32];
   multiply_scores(shared.scores[head], rows, sums);
-  sync_threads_of(1 + head, 128);  // all have read what is overwritten from here on
-  store_rows(shared.scores[head], block, sums);
+  sync_head();  // all have read what is overwritten from here on
+  store_rows(shared.scores[head], block, strengths, sums);
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {  // the decay to the chunk's end
+    if (m < block) continue;  // zeros
     const float* remaining = shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2;
     scale_terms(rows[m], [&](int i) {
       return *reinterpret_cast<const float2*>(remaining + i / 2 * 8);
@@ -456,14 +527,17 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
     multiply_remaining(shared.keys[tile], rows, sums);
-    store_rows(shared.below[head][tile], block, sums);
+    store_rows(shared.below[head][tile], block, strengths, sums);
   }
 }
 
+constexpr int STORING = 96;  // thread of a warpgroup: its warp finds no gates
+
 // Operands of a chunk are in shared memory, published: what the scan reads of it goes to scratch.
+// The stores may still read at the end.
 __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& args, int slot,
                                             int qk_head, int head, int block) {
-  const bool is_storing = threadIdx.x % 128 == 0;  // one thread a warpgroup
+  const bool is_storing = threadIdx.x % 128 == STORING;
   Operands* operands = operands_of(args, slot, qk_head);
   if (is_storing) {
     store_bulk(head == 0 ? operands->keys : operands->queries,
@@ -473,21 +547,20 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& arg
   multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
   if (head == 1) {
     if (is_storing) finish_bulk_reads();
-    sync_threads_of(1 + head, 128);  // queries have been read: scores take their place
+    sync_head();  // queries have been read: scores take their place
   }
   fade_products(shared, head == 1, block, args.scale, sums);
   publish_shared();
-  __syncthreads();  // A and the scores of both v heads are there
+  sync_team();  // A and the scores of both v heads are there
   invert_corner(shared, head, block);
-  sync_threads_of(1 + head, 128);  // the inverses of my v head are there
+  sync_head();  // the inverses of my v head are there
   solve_head(shared, head, block);
   publish_shared();
-  sync_threads_of(1 + head, 128);  // writes and reads are there
+  sync_head();  // writes and reads are there
   if (is_storing) {
     Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
     store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
     store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
-    finish_bulk_reads();
   }
 }
 

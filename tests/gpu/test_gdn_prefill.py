@@ -301,6 +301,27 @@ def test_repeated_calls_agree_bit_for_bit(lengths, prefill):
     assert_identical(first, kept)
 
 
+@pytest.mark.parametrize("lengths", [[4709, 1000], [64] * 60, [3] * 400])
+def test_calls_in_a_row_do_not_meet_in_scratch(lengths, prefill, route):
+    """The allocator gives a call the scratch of the one before, counts of chunks included."""
+    batches = [batch_of(lengths, seed=seed, device="cuda") for seed in (20, 21)]
+    wants = [prefill(inputs) for inputs in batches]
+    for _ in range(10):
+        for inputs, want in zip(batches, wants, strict=True):
+            assert_identical(prefill(inputs), want)
+    for inputs, want in zip(batches, wants, strict=True):
+        assert_matches(want, inputs, route)
+
+
+def test_sequences_that_overlap_end(prefill):
+    """Not allowed, and their results are anything: but the call ends, and the next one is right."""
+    inputs = batch_of([300, 200, 100], seed=22, device="cuda")
+    want = [tensor.clone() for tensor in prefill(inputs)]
+    for bounds in ([0, 600, 0, 600], [300, 600, 0, 500], [600, 400, 200, 0]):
+        prefill(inputs | {"cu_seqlens": torch.tensor(bounds, device="cuda")})
+    assert_identical(prefill(inputs), want)
+
+
 @pytest.mark.parametrize("length", TWO_LAUNCHES)
 def test_tensors_that_start_off_a_16_byte_boundary(length, route):
     """They take the portable route, and are as exact."""
