@@ -120,11 +120,10 @@ def test_sequence_of_negative_length_is_empty():
     inputs = random_inputs([0, 4, 2, 6], seed=24)
     output, new_state = prefill(inputs)
     assert not new_state[1].any()
-    last = {name: inputs[name][2:6] for name in ("q", "k", "v", "a", "b")}
-    alone = inputs | last
-    alone |= {"state": inputs["state"][2:], "cu_seqlens": torch.tensor([0, 4])}
+    # The same tensors: on some CPUs torch's vector code differs in the last bit with their sizes.
+    alone = inputs | {"state": inputs["state"][2:], "cu_seqlens": torch.tensor([2, 6])}
     alone_output, alone_state = prefill(alone)
-    assert torch.equal(output[2:6], alone_output)
+    assert torch.equal(output[2:6], alone_output[2:6])
     assert torch.equal(new_state[2:], alone_state)
 
 
