@@ -75,14 +75,13 @@ __device__ __forceinline__ void request_others(Shared& shared, const Args& args,
 #pragma unroll 1
   for (uint32_t left = work.tiles & ~1u; left != 0; left &= left - 1, ++turn) {
     const int tile = __ffs(left) - 1, stage = turn % STAGES;
-    if (tile != loaded) entries = load_entries<CLUSTER>(args, token, rank, tile);
+    if (tile != loaded) entries = load_others<CLUSTER>(args, token, rank, tile);
     const uint64_t valid = vote(entries, args.num_rows);
     if (turn >= STAGES) wait_cta_phase(&shared.free[stage], (turn / STAGES - 1) % 2);
-    request_rows<HELPERS>(shared.tiles[stage], args, entries, threadIdx.x / 32 - WARPS);
-    clear_rows<HELPERS>(shared.tiles[stage], args, valid, threadIdx.x / 32 - WARPS);
+    request_rows<HELPERS>(shared.tiles[stage], args, entries, valid, threadIdx.x / 32 - WARPS);
     arrive_with_copies(&shared.full[stage]);
     loaded = __ffs(left & (left - 1)) - 1;
-    if (loaded > 0) entries = load_entries<CLUSTER>(args, token, rank, loaded);
+    if (loaded > 0) entries = load_others<CLUSTER>(args, token, rank, loaded);
   }
 }
 
@@ -116,13 +115,14 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t t
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void accumulate_and_send(Shared& shared, const uint8_t* rows, int rank,
                                                     uint64_t valid, Sums& acc) {
+  Weights p;
   if constexpr (Piece<CLUSTER>::A_WARP == 2) {
-    accumulate<0, 4>(shared, rows, valid, acc);
+    accumulate<0, 4>(shared, rows, valid, p, acc);
     send_piece<CLUSTER, 0>(shared, rank, acc);
-    accumulate<4, 4>(shared, rows, valid, acc);
+    accumulate<4, 4>(shared, rows, valid, p, acc);
     send_piece<CLUSTER, 4>(shared, rank, acc);
   } else {
-    accumulate<0, 8>(shared, rows, valid, acc);
+    accumulate<0, 8>(shared, rows, valid, p, acc);
     send_piece<CLUSTER, 0>(shared, rank, acc);
   }
 }
@@ -150,7 +150,7 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
       wait_cta_phase(&shared.full[stage], (turn - 1) / STAGES % 2);
       valid = vote(entries, args.num_rows);
     }
-    if (left != 0) entries = load_entries<CLUSTER>(args, token, rank, __ffs(left) - 1);
+    if (left != 0) entries = load_others<CLUSTER>(args, token, rank, __ffs(left) - 1);
     const uint8_t* rows = shared.tiles[stage];
     Logits logits = {};
     if (has_block(valid, my_block())) logits = score(shared, rows, query);
@@ -160,7 +160,8 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
       store_sums(shared, softmax);
       return accumulate_and_send<CLUSTER>(shared, rows, rank, valid, acc);
     }
-    accumulate<0, 8>(shared, rows, valid, acc);
+    Weights p;
+    accumulate<0, 8>(shared, rows, valid, p, acc);
     if (left == 0) {
       store_sums(shared, softmax);  // while products are on their way: only lse waits for them
       return write_alone(shared, args, token, acc);
@@ -179,25 +180,25 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   // No load crosses a barrier: indices are in flight while barriers are made.
   if (threadIdx.x >= COMPUTING) {
     give_registers<HELPING_REGISTERS>();
-    const Block block = load_block(args, token);
-    const Entries second = load_entries<CLUSTER>(args, token, rank, 1);
+    // In front of the loads, for which its fence would wait, and everybody with it.
     if (threadIdx.x == COMPUTING) init_barriers(shared);
+    const Block block = load_block(args, token);
+    const Entries second = load_others<CLUSTER>(args, token, rank, 1);
     if (CLUSTER > 1) arrive_cluster();  // my barriers are there
     __syncthreads_or(0);
     survey<CLUSTER>(shared, block, args.num_rows, rank);
     return help<CLUSTER>(shared, args, token, rank, second);
   }
-  Entries first = load_entries<CLUSTER>(args, token, rank, 0);
+  const Candidates found = load_first<CLUSTER>(args, token, rank);
   if (CLUSTER > 1) arrive_cluster();
   request_query(shared, args, token);
   // The barrier's result, 0, keeps the assembler from awaiting the indices in front of it.
   const int nothing = __syncthreads_or(0);
-  first = {first.low | nothing, first.high | nothing};
-  request_rows<WARPS>(shared.tiles[0], args, first, threadIdx.x / 32);
+  const Entries first = pick_first<CLUSTER>(found, args.num_rows, nothing);
+  const uint64_t valid = vote(first, args.num_rows);
+  request_rows<WARPS>(shared.tiles[0], args, first, valid, threadIdx.x / 32);
   __syncwarp();
   if (threadIdx.x % 32 == 0) arrive(&shared.first_requested);
-  const uint64_t valid = vote(first, args.num_rows);
-  clear_rows<WARPS>(shared.tiles[0], args, valid, threadIdx.x / 32);
   commit_copies();
   take_registers<COMPUTING_REGISTERS>();
   const Work work = read_survey(shared);

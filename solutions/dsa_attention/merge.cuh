@@ -115,6 +115,8 @@ __device__ __forceinline__ void find_factors(Shared& shared, const Args& args, i
   if (rank == 0 && first == 0) args.lse[token * HEADS + head] = top + __log2f(total);
 }
 
+// All senders' sums are loaded at once, with what others than senders left uninitialised, and not
+// counted: a branch a sender would have each load wait for the sum of the one before.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void merge(const Shared& shared, const Args& args, int64_t token,
                                       int rank, const Work& work) {
@@ -128,14 +130,19 @@ __device__ __forceinline__ void merge(const Shared& shared, const Args& args, in
 #pragma unroll
   for (int first = 0; first < Part::OWNED; first += 32) {
     const int column = first + threadIdx.x % 16 * 2;
+    const int place = Part::place(head, column % Part::WIDTH);
+    uint32_t pairs[CLUSTER];
+#pragma unroll
+    for (int s = 0; s < CLUSTER; ++s) {
+      const Part& part = shared.received[s][column / Part::WIDTH];
+      pairs[s] = *reinterpret_cast<const uint32_t*>(&part.sums[place]);
+    }
     float2 sum = {};
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
-      if (!work.sends(s)) continue;
       const float factor = reinterpret_cast<const float*>(factors)[s];
-      const Part& part = shared.received[s][column / Part::WIDTH];
-      const auto* from = &part.sums[Part::place(head, column % Part::WIDTH)];
-      const float2 some = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
+      const uint32_t pair = work.sends(s) ? pairs[s] : 0;
+      const float2 some = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
       sum.x += factor * some.x, sum.y += factor * some.y;
     }
     auto* to = args.output + (token * HEADS + head) * CKV + rank * Part::OWNED + column;

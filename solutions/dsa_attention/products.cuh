@@ -30,12 +30,19 @@ __device__ __forceinline__ int my_row() {
   return BLOCK * my_block() + 8 * my_half() + threadIdx.x % 4 * 2;
 }
 
+// Step `step` of my half of the columns, given the first one's place: two steps a line.
+__device__ __forceinline__ uint32_t place_of_step(uint32_t first, int step) {
+  return (first ^ 32 * (step % 2)) + LINE * (step / 2);
+}
+
 __device__ __forceinline__ void load_query(Query& loaded, const uint8_t* query) {
   const int lane = threadIdx.x % 32;
   const uint32_t from =
-      shared_address(query) + lane % 16 * ROW + my_half() * PART_BYTES + lane / 16 * 16;
+      shared_address(query) + place_of_chunk(lane % 16, 4 * my_half() + lane / 16);
 #pragma unroll
-  for (int step = 0; step < PART_STEPS; ++step) load_tiles(loaded.steps[step], from + 32 * step);
+  for (int step = 0; step < PART_STEPS; ++step) {
+    load_tiles(loaded.steps[step], place_of_step(from, step));
+  }
 }
 
 // Logits [head][row], without the scale: heads lane / 4 and eight on, rows my_row() and one on.
@@ -66,19 +73,19 @@ template <typename Shared>
 __device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, const Query& query) {
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
   const int lane = threadIdx.x % 32;
-  const uint32_t from = shared_address(tile) +
-                        (BLOCK * my_block() + lane % 8 + lane / 16 * 8) * ROW +
-                        my_half() * PART_BYTES + lane / 8 % 2 * 16;
+  const int row = BLOCK * my_block() + lane % 8 + lane / 16 * 8;
+  const uint32_t from =
+      shared_address(tile) + place_of_chunk(row, 4 * my_half() + lane / 8 % 2);
   uint32_t keys[2][BATCH][4];
   float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
 #pragma unroll
-  for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], from + 32 * i);
+  for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], place_of_step(from, i));
 #pragma unroll
   for (int batch = 0; batch < BATCHES; ++batch) {
     if (batch + 1 < BATCHES) {
 #pragma unroll
       for (int i = 0; i < BATCH; ++i) {
-        load_tiles(keys[(batch + 1) % 2][i], from + 32 * (BATCH * (batch + 1) + i));
+        load_tiles(keys[(batch + 1) % 2][i], place_of_step(from, BATCH * (batch + 1) + i));
       }
     }
 #pragma unroll
@@ -192,33 +199,39 @@ __device__ __forceinline__ void fade_sums(Sums& acc, const Fade& fade) {
   }
 }
 
+// The weights of a tile, as first operands.
+struct Weights {
+  uint32_t blocks[TILE_BLOCKS][4];
+};
+
 // acc += weights ckv, over the blocks with a valid row, the next one loaded while one is
-// multiplied. GROUPS of eight columns from FIRST_GROUP on.
+// multiplied. GROUPS of eight columns from FIRST_GROUP on. The first call for a tile loads p.
 template <int FIRST_GROUP, int GROUPS, typename Shared>
 __device__ __forceinline__ void accumulate(const Shared& shared, const uint8_t* tile,
-                                           uint64_t valid, Sums& acc) {
+                                           uint64_t valid, Weights& p, Sums& acc) {
   constexpr int PAIRS = GROUPS / 2;
   constexpr uint32_t ONES = 0x3f803f80;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t weights =
       shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16;
-  const uint32_t values = shared_address(tile) + lane % 16 * ROW +
-                          2 * (warp * WARP_COLUMNS + 8 * FIRST_GROUP + lane / 16 * 8);
+  const uint32_t values =
+      shared_address(tile) + place_of_chunk(lane % 16, LINE / CHUNK * warp + lane / 16);
   bool has[TILE_BLOCKS];
 #pragma unroll
   for (int block = 0; block < TILE_BLOCKS; ++block) has[block] = has_block(valid, block);
-  uint32_t p[2][4], v[2][PAIRS][4];
+  uint32_t v[2][PAIRS][4];
 #pragma unroll
   for (int next = 0; next <= TILE_BLOCKS; ++next) {
     if (next < TILE_BLOCKS && has[next]) {
-      load_tiles(p[next % 2], weights + 2 * BLOCK * next);
+      if (FIRST_GROUP == 0) load_tiles(p.blocks[next], weights + 2 * BLOCK * next);
 #pragma unroll
       for (int pair = 0; pair < PAIRS; ++pair) {
-        load_tiles_transposed(v[next % 2][pair], values + BLOCK * next * ROW + 32 * pair);
+        const uint32_t from = values ^ CHUNK * (FIRST_GROUP + 2 * pair);
+        load_tiles_transposed(v[next % 2][pair], from + BLOCK * next * ROW);
       }
     }
     if (next == 0 || !has[next - 1]) continue;
-    const uint32_t(&weight)[4] = p[(next - 1) % 2];
+    const uint32_t(&weight)[4] = p.blocks[next - 1];
 #pragma unroll
     for (int pair = 0; pair < PAIRS; ++pair) {
       const uint32_t(&value)[4] = v[(next - 1) % 2][pair];
