@@ -140,9 +140,10 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
   if (left != 0 || has_block(valid, my_block())) load_query(query, shared.query);
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
   Sums acc = {};
+  Entries entries = {};
+  if (left != 0) entries = load_others<CLUSTER>(args, token, rank, __ffs(left) - 1);
   wait_copies<0>();
   sync_first<COMPUTING>();
-  Entries entries = {};
 #pragma unroll 1
   for (int turn = 0;; ++turn, left &= left - 1) {
     const int stage = turn % STAGES;
@@ -150,12 +151,14 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
       wait_cta_phase(&shared.full[stage], (turn - 1) / STAGES % 2);
       valid = vote(entries, args.num_rows);
     }
-    if (left != 0) entries = load_others<CLUSTER>(args, token, rank, __ffs(left) - 1);
     const uint8_t* rows = shared.tiles[stage];
     Logits logits = {};
     if (has_block(valid, my_block())) logits = score(shared, rows, query);
     const Fade fade = weigh(shared, args.scale, valid, logits, softmax);
-    if (turn > 0) fade_sums(acc, fade);
+    if (turn > 0) {
+      fade_sums(acc, fade);
+      if (left != 0) entries = load_others<CLUSTER>(args, token, rank, __ffs(left) - 1);
+    }
     if (left == 0 && CLUSTER > 1 && work.merges()) {
       store_sums(shared, softmax);
       return accumulate_and_send<CLUSTER>(shared, rows, rank, valid, acc);

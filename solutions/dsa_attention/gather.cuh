@@ -141,35 +141,44 @@ __device__ __forceinline__ Work read_survey(Shared& shared) {
   return work;
 }
 
-// Requests the valid rows of a tile; MEMBERS warps take rows in turns. The other rows of a block
-// with a valid one become 0, since weights of 0 times whatever lies there must be 0. Nobody reads
-// blocks without a valid row.
+// Requests the valid rows of a tile; MEMBERS warps take rows in turns. The other rows of a half with
+// a valid one become 0, since weights of 0 times whatever lies there must be 0. Nobody reads blocks
+// without a valid row. Copies of invalid rows are copies of zeros, not branches: a branch has every
+// copy wait for the one in front of it.
 template <int MEMBERS>
 __device__ __forceinline__ void request_rows(uint8_t* tile, const Args& args,
                                              const Entries& entries, uint64_t valid, int member) {
-  constexpr int TURNS = BLOCK / MEMBERS, EIGHTH = LINE / CHUNK;  // lanes of a row of kpe
-  const int lane = threadIdx.x % 32, mine = member + MEMBERS * (lane / EIGHTH % TURNS);
+  constexpr int TURNS = 32 / MEMBERS, QUADS = TURNS / 4;
+  constexpr int LANES = KPE_BYTES / CHUNK;  // of a row of kpe
+  const int lane = threadIdx.x % 32, chunk = lane % LANES;
 #pragma unroll
-  for (int block = 0; block < TILE_BLOCKS; ++block) {
-    if (!has_block(valid, block)) continue;
-    const int entry = block < TILE_BLOCKS / 2 ? entries.low : entries.high;
+  for (int first = 0; first < TILE; first += 32) {
+    if (static_cast<uint32_t>(valid >> first) == 0) continue;
+    const int entry = first == 0 ? entries.low : entries.high;
+    int quads[QUADS], rows[TURNS];
 #pragma unroll
-    for (int turn = 0; turn < TURNS; ++turn) {
-      const int row = BLOCK * block + MEMBERS * turn + member;
-      const int index = __shfl_sync(~0u, entry, row % 32);
-      const bool is_valid = is_row(index, args.num_rows);
+    for (int i = 0; i < QUADS; ++i) {
+      quads[i] = __shfl_sync(~0u, entry, member + MEMBERS * (4 * i + lane / LANES));
+    }
+#pragma unroll
+    for (int i = 0; i < TURNS; ++i) rows[i] = __shfl_sync(~0u, entry, member + MEMBERS * i);
+#pragma unroll
+    for (int i = 0; i < QUADS; ++i) {
+      const int row = first + member + MEMBERS * (4 * i + lane / LANES);
+      const auto* from = reinterpret_cast<const char*>(args.kpe) +
+                         static_cast<int64_t>(quads[i]) * KPE_BYTES + CHUNK * chunk;
+      copy_chunk_or_clear(tile + place_of_chunk(row, CKV_BYTES / CHUNK + chunk), from,
+                          is_row(quads[i], args.num_rows));
+    }
+#pragma unroll
+    for (int i = 0; i < TURNS; ++i) {
+      const bool is_valid = is_row(rows[i], args.num_rows);
       const auto* from = reinterpret_cast<const char*>(args.ckv) +
-                         static_cast<int64_t>(index) * CKV_BYTES + CHUNK * lane;
-      uint8_t* to = tile + place_of_chunk(row, lane);
+                         static_cast<int64_t>(rows[i]) * CKV_BYTES + CHUNK * lane;
+      uint8_t* to = tile + place_of_chunk(first + member + MEMBERS * i, lane);
       copy_chunk_or_clear(to, from, is_valid);
       copy_chunk_or_clear(to + 512, from + 512, is_valid);
     }
-    const int row = BLOCK * block + mine, chunk = lane % EIGHTH;
-    const int index = __shfl_sync(~0u, entry, row % 32);
-    const auto* from = reinterpret_cast<const char*>(args.kpe) +
-                       static_cast<int64_t>(index) * KPE_BYTES + CHUNK * chunk;
-    uint8_t* to = tile + place_of_chunk(row, CKV_BYTES / CHUNK + chunk);
-    if (lane < EIGHTH * TURNS) copy_chunk_or_clear(to, from, is_row(index, args.num_rows));
   }
 }
 

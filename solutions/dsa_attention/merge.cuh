@@ -141,9 +141,9 @@ __device__ __forceinline__ void merge(const Shared& shared, const Args& args, in
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
       const float factor = reinterpret_cast<const float*>(factors)[s];
-      const uint32_t pair = work.sends(s) ? pairs[s] : 0;
-      const float2 some = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
-      sum.x += factor * some.x, sum.y += factor * some.y;
+      const uint32_t pair = pairs[s] & (work.sends(s) ? ~0u : 0u);
+      sum.x += factor * __uint_as_float(pair << 16);  // bf16 is the upper half of fp32
+      sum.y += factor * __uint_as_float(pair & 0xffff0000);
     }
     auto* to = args.output + (token * HEADS + head) * CKV + rank * Part::OWNED + column;
     *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum.x, sum.y);
