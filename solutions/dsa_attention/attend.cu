@@ -113,16 +113,17 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t t
 // Sums of the last tile: where a warp's columns have two owners, the first half is under way while
 // the second is multiplied.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void accumulate_and_send(Shared& shared, const uint8_t* rows, int rank,
-                                                    uint64_t valid, Sums& acc) {
+__device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t weights,
+                                                    uint32_t values, int rank, uint64_t valid,
+                                                    Sums& acc) {
   Weights p;
   if constexpr (Piece<CLUSTER>::A_WARP == 2) {
-    accumulate<0, 4>(shared, rows, valid, p, acc);
+    accumulate<0, 4>(weights, values, valid, p, acc);
     send_piece<CLUSTER, 0>(shared, rank, acc);
-    accumulate<4, 4>(shared, rows, valid, p, acc);
+    accumulate<4, 4>(weights, values, valid, p, acc);
     send_piece<CLUSTER, 4>(shared, rank, acc);
   } else {
-    accumulate<0, 8>(shared, rows, valid, p, acc);
+    accumulate<0, 8>(weights, values, valid, p, acc);
     send_piece<CLUSTER, 0>(shared, rank, acc);
   }
 }
@@ -136,8 +137,10 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
   sync_first<COMPUTING>();
   uint32_t left = work.tiles & ~1u;
   // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
+  const Places places = find_places(shared);
+  uint32_t mine = bits_of_mine(valid);
   Query query;
-  if (left != 0 || has_block(valid, my_block())) load_query(query, shared.query);
+  if (left != 0 || mine != 0) load_query(query, shared.query);
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
   Sums acc = {};
   Entries entries = {};
@@ -150,21 +153,23 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
     if (turn > 0) {
       wait_cta_phase(&shared.full[stage], (turn - 1) / STAGES % 2);
       valid = vote(entries, args.num_rows);
+      mine = bits_of_mine(valid);
     }
-    const uint8_t* rows = shared.tiles[stage];
+    const uint32_t rows = stage * sizeof(shared.tiles[0]);
     Logits logits = {};
-    if (has_block(valid, my_block())) logits = score(shared, rows, query);
-    const Fade fade = weigh(shared, args.scale, valid, logits, softmax);
+    if (mine != 0) logits = score(shared, places.keys + rows, query);
+    const Fade fade = weigh(shared, args.scale, mine, logits, softmax);
     if (turn > 0) {
       fade_sums(acc, fade);
       if (left != 0) entries = load_others<CLUSTER>(args, token, rank, __ffs(left) - 1);
     }
     if (left == 0 && CLUSTER > 1 && work.merges()) {
       store_sums(shared, softmax);
-      return accumulate_and_send<CLUSTER>(shared, rows, rank, valid, acc);
+      return accumulate_and_send<CLUSTER>(shared, places.weights, places.values + rows, rank, valid,
+                                          acc);
     }
     Weights p;
-    accumulate<0, 8>(shared, rows, valid, p, acc);
+    accumulate<0, 8>(places.weights, places.values + rows, valid, p, acc);
     if (left == 0) {
       store_sums(shared, softmax);  // while products are on their way: only lse waits for them
       return write_alone(shared, args, token, acc);

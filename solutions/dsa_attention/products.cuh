@@ -13,6 +13,11 @@
 
 namespace {
 
+// The assembler computes an address anew, in the chain, wherever it is used. Not what a shuffle gave.
+__device__ __forceinline__ uint32_t keep(uint32_t x) {
+  return __shfl_sync(~0u, x, threadIdx.x % 32);
+}
+
 // My warp's half of the columns of the queries, as first operands.
 struct Query {
   uint32_t steps[PART_STEPS][4];
@@ -33,6 +38,29 @@ __device__ __forceinline__ int my_row() {
 // Step `step` of my half of the columns, given the first one's place: two steps a line.
 __device__ __forceinline__ uint32_t place_of_step(uint32_t first, int step) {
   return (first ^ 32 * (step % 2)) + LINE * (step / 2);
+}
+
+// Where a lane finds its operands in shared memory, of the first stage.
+struct Places {
+  uint32_t keys;     // my first step's
+  uint32_t values;   // my warp's columns of row lane % 16
+  uint32_t weights;  // those of head lane % 16
+};
+
+template <typename Shared>
+__device__ __forceinline__ Places find_places(const Shared& shared) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t tile = shared_address(shared.tiles[0]);
+  const int row = BLOCK * my_block() + lane % 8 + lane / 16 * 8;
+  return {keep(tile + place_of_chunk(row, 4 * my_half() + lane / 8 % 2)),
+          keep(tile + place_of_chunk(lane % 16, LINE / CHUNK * warp + lane / 16)),
+          keep(shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16)};
+}
+
+// The 16 validity bits of my block.
+__device__ __forceinline__ uint32_t bits_of_mine(uint64_t valid) {
+  const uint32_t half = my_block() < TILE_BLOCKS / 2 ? valid : valid >> 32;
+  return half >> BLOCK * (my_block() % 2) & 0xffff;
 }
 
 __device__ __forceinline__ void load_query(Query& loaded, const uint8_t* query) {
@@ -67,15 +95,11 @@ __device__ __forceinline__ Logits exchange_halves(Shared& shared, const float (&
   return {{keep[0] + got.x, keep[1] + got.y}, {keep[2] + got.z, keep[3] + got.w}};
 }
 
-// q K^T of my block's rows: three chains of products for each eight rows, keys loaded a batch
+// q K^T of my block's rows, which begin at `from`: three chains of products for each eight rows, keys loaded a batch
 // ahead.
 template <typename Shared>
-__device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, const Query& query) {
+__device__ __forceinline__ Logits score(Shared& shared, uint32_t from, const Query& query) {
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
-  const int lane = threadIdx.x % 32;
-  const int row = BLOCK * my_block() + lane % 8 + lane / 16 * 8;
-  const uint32_t from =
-      shared_address(tile) + place_of_chunk(row, 4 * my_half() + lane / 8 % 2);
   uint32_t keys[2][BATCH][4];
   float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
 #pragma unroll
@@ -126,13 +150,14 @@ struct Fade {
   float of[2];  // what sums so far still count, by my two heads
 };
 
-// Weights of the tile from its logits. The barrier in the middle has all warps' maxima, the one at
+// Weights of the tile from its logits; mine: bits_of_mine(). The barrier in the middle has all warps' maxima, the one at
 // the end all weights.
 template <typename Shared>
-__device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint64_t valid,
+__device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint32_t mine,
                                       const Logits& logits, Softmax& softmax) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = lane / 4;
-  const bool counts[2] = {(valid >> my_row() & 1) != 0, (valid >> (my_row() + 1) & 1) != 0};
+  const uint32_t pair = mine >> my_row() % BLOCK;
+  const bool counts[2] = {(pair & 1) != 0, (pair & 2) != 0};
   float scaled[2][2];  // [head][row]
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -206,16 +231,11 @@ struct Weights {
 
 // acc += weights ckv, over the blocks with a valid row, the next one loaded while one is
 // multiplied. GROUPS of eight columns from FIRST_GROUP on. The first call for a tile loads p.
-template <int FIRST_GROUP, int GROUPS, typename Shared>
-__device__ __forceinline__ void accumulate(const Shared& shared, const uint8_t* tile,
-                                           uint64_t valid, Weights& p, Sums& acc) {
+template <int FIRST_GROUP, int GROUPS>
+__device__ __forceinline__ void accumulate(uint32_t weights, uint32_t values, uint64_t valid,
+                                           Weights& p, Sums& acc) {
   constexpr int PAIRS = GROUPS / 2;
   constexpr uint32_t ONES = 0x3f803f80;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t weights =
-      shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16;
-  const uint32_t values =
-      shared_address(tile) + place_of_chunk(lane % 16, LINE / CHUNK * warp + lane / 16);
   bool has[TILE_BLOCKS];
 #pragma unroll
   for (int block = 0; block < TILE_BLOCKS; ++block) has[block] = has_block(valid, block);
