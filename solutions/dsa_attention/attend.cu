@@ -111,19 +111,22 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t t
 }
 
 // Sums of the last tile: where a warp's columns have two owners, the first half is under way while
-// the second is multiplied.
+// the second is multiplied. Those of the softmax are stored while products are on their way; what
+// is made of them is still there before the last piece is.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t weights,
                                                     uint32_t values, int rank, uint64_t valid,
-                                                    Sums& acc) {
+                                                    const Softmax& softmax, Sums& acc) {
   Weights p;
   if constexpr (Piece<CLUSTER>::A_WARP == 2) {
     accumulate<0, 4>(weights, values, valid, p, acc);
+    store_sums(shared, softmax);
     send_piece<CLUSTER, 0>(shared, rank, acc);
     accumulate<4, 4>(weights, values, valid, p, acc);
     send_piece<CLUSTER, 4>(shared, rank, acc);
   } else {
     accumulate<0, 8>(weights, values, valid, p, acc);
+    store_sums(shared, softmax);
     send_piece<CLUSTER, 0>(shared, rank, acc);
   }
 }
@@ -164,9 +167,8 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
       if (left != 0) entries = load_others<CLUSTER>(args, token, rank, __ffs(left) - 1);
     }
     if (left == 0 && CLUSTER > 1 && work.merges()) {
-      store_sums(shared, softmax);
       return accumulate_and_send<CLUSTER>(shared, places.weights, places.values + rows, rank, valid,
-                                          acc);
+                                          softmax, acc);
     }
     Weights p;
     accumulate<0, 8>(places.weights, places.values + rows, valid, p, acc);
