@@ -10,8 +10,9 @@
 //
 // Grid: a cluster of CLUSTER CTAs a token. Blocks of 16 slots belong to CTAs by their place, not by
 // the rank of their valid entries, so that a warp knows which rows to request as soon as it has
-// read their indices. The first four blocks are CTA 0's: a row with valid entries there alone is
-// the work of one CTA, and the others end.
+// read their indices. Of a long row, one with a valid entry in the fifth block, CTAs take blocks in
+// turns. Of a short one the first four blocks are CTA 0's: usually its work alone, and the others
+// end.
 // Eight warps of a CTA compute, tile by tile of 64 rows: in q K^T a warp has 16 rows and half of
 // the columns, in the softmax the eight rows that it then knows, in p ckv 64 columns. Four warps
 // help: they find out whose the valid entries are, request the rows of all tiles but the first,
@@ -20,11 +21,11 @@
 // Bytes: 1152 a valid entry, read once for both products; flops: 34 816 a valid entry. Thousands of
 // tokens are bound by DRAM, a few by the chain launch, indices, rows, products, merge.
 //
-// Idea: nothing but loads lies between launch and request. Rows of [ckv | kpe] lie in shared memory
-// once, padded so that both products read them without bank conflicts. Logits, maxima and sums stay
-// in the registers of who weighs them; fragments of q K^T and p ckv have the same heads in a lane.
-// Partial sums travel in bf16 from shared memory to shared memory, warp by warp, and count there on
-// a barrier: no scratch, no second launch.
+// Idea: nothing but loads lies between launch and request. Rows of [ckv | kpe] lie in shared
+// memory once, permuted so that copies and both products are without bank conflicts. Logits,
+// maxima and sums stay in the registers of who weighs them; fragments of q K^T and p ckv have the
+// same heads in a lane. Partial sums travel in bf16 from shared memory to shared memory, warp by
+// warp, and count there on a barrier: no scratch, no second launch.
 //
 // Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product. The sum
 // of lse and of the merge is that of p before; a CTA that has a token alone divides its output by
@@ -75,13 +76,13 @@ __device__ __forceinline__ void request_others(Shared& shared, const Args& args,
 #pragma unroll 1
   for (uint32_t left = work.tiles & ~1u; left != 0; left &= left - 1, ++turn) {
     const int tile = __ffs(left) - 1, stage = turn % STAGES;
-    if (tile != loaded) entries = load_others<CLUSTER>(args, token, rank, tile);
+    if (tile != loaded) entries = load_others<CLUSTER>(args, token, threadIdx.x, rank, tile);
     const uint64_t valid = vote(entries, args.num_rows);
     if (turn >= STAGES) wait_cta_phase(&shared.free[stage], (turn / STAGES - 1) % 2);
     request_rows<HELPERS>(shared.tiles[stage], args, entries, valid, threadIdx.x / 32 - WARPS);
     arrive_with_copies(&shared.full[stage]);
     loaded = __ffs(left & (left - 1)) - 1;
-    if (loaded > 0) entries = load_others<CLUSTER>(args, token, rank, loaded);
+    if (loaded > 0) entries = load_others<CLUSTER>(args, token, threadIdx.x, rank, loaded);
   }
 }
 
@@ -114,20 +115,20 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t t
 // the second is multiplied. Those of the softmax are stored while products are on their way; what
 // is made of them is still there before the last piece is.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t weights,
-                                                    uint32_t values, int rank, uint64_t valid,
-                                                    const Softmax& softmax, Sums& acc) {
-  Weights p;
+__device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t thread,
+                                                    uint32_t weights, uint32_t values, int rank,
+                                                    uint64_t valid, const Softmax& softmax,
+                                                    Sums& acc) {
   if constexpr (Piece<CLUSTER>::A_WARP == 2) {
-    accumulate<0, 4>(weights, values, valid, p, acc);
-    store_sums(shared, softmax);
-    send_piece<CLUSTER, 0>(shared, rank, acc);
-    accumulate<4, 4>(weights, values, valid, p, acc);
-    send_piece<CLUSTER, 4>(shared, rank, acc);
+    accumulate<0, 4>(weights, values, valid, acc);
+    store_sums(shared, thread, softmax);
+    send_piece<CLUSTER, 0>(shared, thread, rank, acc);
+    accumulate<4, 4>(weights, values, valid, acc);
+    send_piece<CLUSTER, 4>(shared, thread, rank, acc);
   } else {
-    accumulate<0, 8>(weights, values, valid, p, acc);
-    store_sums(shared, softmax);
-    send_piece<CLUSTER, 0>(shared, rank, acc);
+    accumulate<0, 8>(weights, values, valid, acc);
+    store_sums(shared, thread, softmax);
+    send_piece<CLUSTER, 0>(shared, thread, rank, acc);
   }
 }
 
@@ -139,15 +140,15 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
   wait_copies<1>();
   sync_first<COMPUTING>();
   uint32_t left = work.tiles & ~1u;
+  const uint32_t thread = keep(threadIdx.x);
+  const Places places = find_places(shared, thread);
+  uint32_t mine = bits_of_mine(thread, valid);
   // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
-  const Places places = find_places(shared);
-  uint32_t mine = bits_of_mine(valid);
   Query query;
-  if (left != 0 || mine != 0) load_query(query, shared.query);
+  if (left != 0 || mine != 0) load_query(query, shared.query, thread);
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
   Sums acc = {};
   Entries entries = {};
-  if (left != 0) entries = load_others<CLUSTER>(args, token, rank, __ffs(left) - 1);
   wait_copies<0>();
   sync_first<COMPUTING>();
 #pragma unroll 1
@@ -156,28 +157,25 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
     if (turn > 0) {
       wait_cta_phase(&shared.full[stage], (turn - 1) / STAGES % 2);
       valid = vote(entries, args.num_rows);
-      mine = bits_of_mine(valid);
+      mine = bits_of_mine(thread, valid);
     }
     const uint32_t rows = stage * sizeof(shared.tiles[0]);
     Logits logits = {};
-    if (mine != 0) logits = score(shared, places.keys + rows, query);
-    const Fade fade = weigh(shared, args.scale, mine, logits, softmax);
-    if (turn > 0) {
-      fade_sums(acc, fade);
-      if (left != 0) entries = load_others<CLUSTER>(args, token, rank, __ffs(left) - 1);
-    }
+    if (mine != 0) logits = score(shared, thread, places.keys + rows, query);
+    const Fade fade = weigh(shared, thread, args.scale, mine, logits, softmax);
+    if (turn > 0) fade_sums(acc, fade);
+    if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
     if (left == 0 && CLUSTER > 1 && work.merges()) {
-      return accumulate_and_send<CLUSTER>(shared, places.weights, places.values + rows, rank, valid,
-                                          softmax, acc);
+      return accumulate_and_send<CLUSTER>(shared, thread, places.weights, places.values + rows,
+                                          rank, valid, softmax, acc);
     }
-    Weights p;
-    accumulate<0, 8>(places.weights, places.values + rows, valid, p, acc);
+    accumulate<0, 8>(places.weights, places.values + rows, valid, acc);
     if (left == 0) {
-      store_sums(shared, softmax);  // while products are on their way: only lse waits for them
-      return write_alone(shared, args, token, acc);
+      store_sums(shared, thread, softmax);  // while products are on their way: for lse alone
+      return write_alone(shared, args, token, thread, acc);
     }
     __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(&shared.free[stage]);
+    if (thread % 32 == 0) arrive(&shared.free[stage]);
   }
 }
 
@@ -193,7 +191,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     // In front of the loads, for which its fence would wait, and everybody with it.
     if (threadIdx.x == COMPUTING) init_barriers(shared);
     const Block block = load_block(args, token);
-    const Entries second = load_others<CLUSTER>(args, token, rank, 1);
+    const Entries second = load_others<CLUSTER>(args, token, threadIdx.x, rank, 1);
     if (CLUSTER > 1) arrive_cluster();  // my barriers are there
     __syncthreads_or(0);
     survey<CLUSTER>(shared, block, args.num_rows, rank);

@@ -10,9 +10,9 @@
 namespace {
 
 template <int CLUSTER>
-__device__ __forceinline__ Entries load_entries(const Args& args, int64_t token, int rank, int tile,
-                                                bool is_long) {
-  const int lane = threadIdx.x % 32, j = TILE_BLOCKS * tile + lane / BLOCK;
+__device__ __forceinline__ Entries load_entries(const Args& args, int64_t token, uint32_t thread,
+                                                int rank, int tile, bool is_long) {
+  const int lane = thread % 32, j = TILE_BLOCKS * tile + lane / BLOCK;
   const int* row = args.indices + token * SLOTS + lane % BLOCK;
   return {row[BLOCK * block_of<CLUSTER>(rank, j, is_long)],
           row[BLOCK * block_of<CLUSTER>(rank, j + TILE_BLOCKS / 2, is_long)]};
@@ -20,9 +20,9 @@ __device__ __forceinline__ Entries load_entries(const Args& args, int64_t token,
 
 // Of other tiles than the first: the same in short and long rows.
 template <int CLUSTER>
-__device__ __forceinline__ Entries load_others(const Args& args, int64_t token, int rank,
-                                               int tile) {
-  return load_entries<CLUSTER>(args, token, rank, tile, true);
+__device__ __forceinline__ Entries load_others(const Args& args, int64_t token, uint32_t thread,
+                                               int rank, int tile) {
+  return load_entries<CLUSTER>(args, token, thread, rank, tile, true);
 }
 
 __device__ __forceinline__ bool is_row(int index, int num_rows) {
@@ -46,9 +46,10 @@ struct Candidates {
 
 template <int CLUSTER>
 __device__ __forceinline__ Candidates load_first(const Args& args, int64_t token, int rank) {
-  const Entries of_short = load_entries<CLUSTER>(args, token, rank, 0, false);
-  if (CLUSTER == 1) return {of_short, of_short, -1};
-  return {of_short, load_entries<CLUSTER>(args, token, rank, 0, true), load_teller(args, token)};
+  const Entries brief = load_entries<CLUSTER>(args, token, threadIdx.x, rank, 0, false);
+  if (CLUSTER == 1) return {brief, brief, -1};
+  const Entries spread = load_entries<CLUSTER>(args, token, threadIdx.x, rank, 0, true);
+  return {brief, spread, load_teller(args, token)};
 }
 
 // nothing: 0, which is known where the indices are needed.
@@ -141,10 +142,10 @@ __device__ __forceinline__ Work read_survey(Shared& shared) {
   return work;
 }
 
-// Requests the valid rows of a tile; MEMBERS warps take rows in turns. The other rows of a half with
-// a valid one become 0, since weights of 0 times whatever lies there must be 0. Nobody reads blocks
-// without a valid row. Copies of invalid rows are copies of zeros, not branches: a branch has every
-// copy wait for the one in front of it.
+// Requests the valid rows of a tile; MEMBERS warps take rows in turns. The other rows of a half
+// with a valid one become 0, since weights of 0 times whatever lies there must be 0; nobody reads
+// another half. Copies of invalid rows are copies of zeros, not branches: a branch has every copy
+// wait for the one in front of it.
 template <int MEMBERS>
 __device__ __forceinline__ void request_rows(uint8_t* tile, const Args& args,
                                              const Entries& entries, uint64_t valid, int member) {

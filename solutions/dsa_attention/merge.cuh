@@ -18,8 +18,8 @@ namespace {
 // through shared memory.
 template <typename Shared>
 __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int64_t token,
-                                            const Sums& acc) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+                                            uint32_t thread, const Sums& acc) {
+  const int lane = thread % 32, warp = thread / 32;
   uint8_t* mine = &shared.query[warp * HEADS * OUTPUT_ROW];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -67,11 +67,12 @@ __device__ __forceinline__ void send_stats(Shared& shared, int rank) {
 
 // Groups of eight columns FIRST_GROUP and on, as many as a piece has, to the CTA that owns them.
 template <int CLUSTER, int FIRST_GROUP, typename Shared>
-__device__ __forceinline__ void send_piece(Shared& shared, int rank, const Sums& acc) {
+__device__ __forceinline__ void send_piece(Shared& shared, uint32_t thread, int rank,
+                                           const Sums& acc) {
   using Part = Piece<CLUSTER>;
   constexpr int GROUPS = Part::WIDTH / 8;
-  const int lane = threadIdx.x % 32;
-  const int piece = threadIdx.x / 32 * Part::A_WARP + FIRST_GROUP / GROUPS;
+  const int lane = thread % 32;
+  const int piece = thread / 32 * Part::A_WARP + FIRST_GROUP / GROUPS;
   Part& mine = reinterpret_cast<Part*>(shared.query)[piece];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

@@ -14,9 +14,9 @@ constexpr int HEADS = 16, CKV = 512, KPE = 64, SLOTS = 2048;
 constexpr int WARPS = 8, COMPUTING = 32 * WARPS;  // who computes
 constexpr int HELPERS = 4, HELPING = 32 * HELPERS, THREADS = COMPUTING + HELPING;
 constexpr int CKV_BYTES = 2 * CKV, KPE_BYTES = 2 * KPE;
-// Nine lines of 128 bytes, [ckv | kpe]. Chunks of 16 bytes are permuted within each line, by row, so
-// that the eight rows of a matrix load lie in eight groups of banks. Not padded rows: a cp.async of
-// 512 bytes that starts off a line of 128 takes 12 cycles of shared memory instead of 4.
+// Nine lines of 128 bytes, [ckv | kpe]. Chunks of 16 bytes are permuted within each line, by row,
+// so that the eight rows of a matrix load lie in eight groups of banks. Not padded rows: a cp.async
+// of 512 bytes that starts off a line of 128 takes 12 cycles of shared memory instead of 4.
 constexpr int ROW = CKV_BYTES + KPE_BYTES, CHUNK = 16, LINE = 128, LINES = ROW / LINE;
 // Registers a thread: computing warps hold half of the queries, sums, and keys two batches ahead.
 constexpr int COMPUTING_REGISTERS = 216, HELPING_REGISTERS = 72;

@@ -13,7 +13,8 @@
 
 namespace {
 
-// The assembler computes an address anew, in the chain, wherever it is used. Not what a shuffle gave.
+// The assembler computes an address anew, in the chain, wherever it is used; what a shuffle gave it
+// keeps in a register.
 __device__ __forceinline__ uint32_t keep(uint32_t x) {
   return __shfl_sync(~0u, x, threadIdx.x % 32);
 }
@@ -26,13 +27,13 @@ struct Query {
 // In q K^T: the block of a tile whose rows my warp takes, and which half of the columns. The two
 // warps of a block are neighbours, on two schedulers: one tensor core would take both in turns
 // where a tile has one block.
-__device__ __forceinline__ int my_block() { return threadIdx.x / 32 / HALVES; }
-__device__ __forceinline__ int my_half() { return threadIdx.x / 32 % HALVES; }
+__device__ __forceinline__ int my_block(uint32_t thread) { return thread / 32 / HALVES; }
+__device__ __forceinline__ int my_half(uint32_t thread) { return thread / 32 % HALVES; }
 
 // The first of the two neighbouring rows of a tile whose logits I weigh: of my block, the eight
 // rows of my half.
-__device__ __forceinline__ int my_row() {
-  return BLOCK * my_block() + 8 * my_half() + threadIdx.x % 4 * 2;
+__device__ __forceinline__ int my_row(uint32_t thread) {
+  return BLOCK * my_block(thread) + 8 * my_half(thread) + thread % 4 * 2;
 }
 
 // Step `step` of my half of the columns, given the first one's place: two steps a line.
@@ -48,25 +49,25 @@ struct Places {
 };
 
 template <typename Shared>
-__device__ __forceinline__ Places find_places(const Shared& shared) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+__device__ __forceinline__ Places find_places(const Shared& shared, uint32_t thread) {
+  const int lane = thread % 32, warp = thread / 32;
   const uint32_t tile = shared_address(shared.tiles[0]);
-  const int row = BLOCK * my_block() + lane % 8 + lane / 16 * 8;
-  return {keep(tile + place_of_chunk(row, 4 * my_half() + lane / 8 % 2)),
+  const int row = BLOCK * my_block(thread) + lane % 8 + lane / 16 * 8;
+  return {keep(tile + place_of_chunk(row, 4 * my_half(thread) + lane / 8 % 2)),
           keep(tile + place_of_chunk(lane % 16, LINE / CHUNK * warp + lane / 16)),
           keep(shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16)};
 }
 
 // The 16 validity bits of my block.
-__device__ __forceinline__ uint32_t bits_of_mine(uint64_t valid) {
-  const uint32_t half = my_block() < TILE_BLOCKS / 2 ? valid : valid >> 32;
-  return half >> BLOCK * (my_block() % 2) & 0xffff;
+__device__ __forceinline__ uint32_t bits_of_mine(uint32_t thread, uint64_t valid) {
+  const uint32_t half = my_block(thread) < TILE_BLOCKS / 2 ? valid : valid >> 32;
+  return half >> BLOCK * (my_block(thread) % 2) & 0xffff;
 }
 
-__device__ __forceinline__ void load_query(Query& loaded, const uint8_t* query) {
-  const int lane = threadIdx.x % 32;
+__device__ __forceinline__ void load_query(Query& loaded, const uint8_t* query, uint32_t thread) {
+  const int lane = thread % 32;
   const uint32_t from =
-      shared_address(query) + place_of_chunk(lane % 16, 4 * my_half() + lane / 16);
+      shared_address(query) + place_of_chunk(lane % 16, 4 * my_half(thread) + lane / 16);
 #pragma unroll
   for (int step = 0; step < PART_STEPS; ++step) {
     load_tiles(loaded.steps[step], place_of_step(from, step));
@@ -80,9 +81,10 @@ struct Logits {
 
 // Half of the sum over columns is the other half's warp's: each of the two ends with eight rows.
 template <typename Shared>
-__device__ __forceinline__ Logits exchange_halves(Shared& shared, const float (&sums)[2][4]) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const bool keeps_second = my_half() == 1;
+__device__ __forceinline__ Logits exchange_halves(Shared& shared, uint32_t thread,
+                                                  const float (&sums)[2][4]) {
+  const int lane = thread % 32, warp = thread / 32;
+  const bool keeps_second = my_half(thread) == 1;
   float keep[4], give[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -90,15 +92,16 @@ __device__ __forceinline__ Logits exchange_halves(Shared& shared, const float (&
     give[i] = keeps_second ? sums[0][i] : sums[1][i];
   }
   shared.halves[warp ^ 1][lane] = {give[0], give[1], give[2], give[3]};
-  sync_threads_of(2 + my_block(), 64);
+  sync_threads_of(2 + my_block(thread), 64);
   const float4 got = shared.halves[warp][lane];
   return {{keep[0] + got.x, keep[1] + got.y}, {keep[2] + got.z, keep[3] + got.w}};
 }
 
-// q K^T of my block's rows, which begin at `from`: three chains of products for each eight rows, keys loaded a batch
-// ahead.
+// q K^T of my block's rows, which begin at `from`: three chains of products for each eight rows,
+// keys loaded a batch ahead.
 template <typename Shared>
-__device__ __forceinline__ Logits score(Shared& shared, uint32_t from, const Query& query) {
+__device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_t from,
+                                        const Query& query) {
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
   uint32_t keys[2][BATCH][4];
   float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
@@ -126,7 +129,7 @@ __device__ __forceinline__ Logits score(Shared& shared, uint32_t from, const Que
     sums[0][i] = (chains[0][0][i] + chains[1][0][i]) + chains[2][0][i];
     sums[1][i] = (chains[0][1][i] + chains[1][1][i]) + chains[2][1][i];
   }
-  return exchange_halves(shared, sums);
+  return exchange_halves(shared, thread, sums);
 }
 
 // The running softmax of the two heads that are mine in logits and sums alike, lane / 4 and eight
@@ -150,13 +153,13 @@ struct Fade {
   float of[2];  // what sums so far still count, by my two heads
 };
 
-// Weights of the tile from its logits; mine: bits_of_mine(). The barrier in the middle has all warps' maxima, the one at
-// the end all weights.
+// Weights of the tile from its logits; mine: bits_of_mine(). The barrier in the middle has all
+// warps' maxima, the one at the end all weights.
 template <typename Shared>
-__device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint32_t mine,
+__device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, float scale, uint32_t mine,
                                       const Logits& logits, Softmax& softmax) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = lane / 4;
-  const uint32_t pair = mine >> my_row() % BLOCK;
+  const int lane = thread % 32, warp = thread / 32, head = lane / 4;
+  const uint32_t pair = mine >> my_row(thread) % BLOCK;
   const bool counts[2] = {(pair & 1) != 0, (pair & 2) != 0};
   float scaled[2][2];  // [head][row]
 #pragma unroll
@@ -178,7 +181,7 @@ __device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint32_t mine
     fade.of[i] = exp2_approx(softmax.top[i] - anchor);
     const float2 weights = {exp2_approx(scaled[i][0] - anchor),
                             exp2_approx(scaled[i][1] - anchor)};
-    uint8_t* to = &shared.weights[(head + 8 * i) * WEIGHT_ROW + 2 * my_row()];
+    uint8_t* to = &shared.weights[(head + 8 * i) * WEIGHT_ROW + 2 * my_row(thread)];
     *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(weights.x, weights.y);
     softmax.top[i] = top;
     softmax.sum[i] = softmax.sum[i] * fade.of[i] + (weights.x + weights.y);
@@ -189,8 +192,8 @@ __device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint32_t mine
 
 // Sums of the run, for whoever waits for sums_stored.
 template <typename Shared>
-__device__ __forceinline__ void store_sums(Shared& shared, Softmax softmax) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = lane / 4;
+__device__ __forceinline__ void store_sums(Shared& shared, uint32_t thread, Softmax softmax) {
+  const int lane = thread % 32, warp = thread / 32, head = lane / 4;
 #pragma unroll
   for (int mask = 1; mask < 4; mask *= 2) {
     softmax.sum[0] += __shfl_xor_sync(~0u, softmax.sum[0], mask);
@@ -224,42 +227,49 @@ __device__ __forceinline__ void fade_sums(Sums& acc, const Fade& fade) {
   }
 }
 
-// The weights of a tile, as first operands.
-struct Weights {
-  uint32_t blocks[TILE_BLOCKS][4];
-};
-
-// acc += weights ckv, over the blocks with a valid row, the next one loaded while one is
-// multiplied. GROUPS of eight columns from FIRST_GROUP on. The first call for a tile loads p.
-template <int FIRST_GROUP, int GROUPS>
-__device__ __forceinline__ void accumulate(uint32_t weights, uint32_t values, uint64_t valid,
-                                           Weights& p, Sums& acc) {
+// acc += weights ckv of COUNT neighbouring blocks: all loads in front of all products. GROUPS of
+// eight columns from FIRST_GROUP on.
+template <int COUNT, int FIRST_GROUP, int GROUPS>
+__device__ __forceinline__ void accumulate_blocks(uint32_t weights, uint32_t values, Sums& acc) {
   constexpr int PAIRS = GROUPS / 2;
   constexpr uint32_t ONES = 0x3f803f80;
-  bool has[TILE_BLOCKS];
+  uint32_t p[COUNT][4], v[COUNT][PAIRS][4];
 #pragma unroll
-  for (int block = 0; block < TILE_BLOCKS; ++block) has[block] = has_block(valid, block);
-  uint32_t v[2][PAIRS][4];
-#pragma unroll
-  for (int next = 0; next <= TILE_BLOCKS; ++next) {
-    if (next < TILE_BLOCKS && has[next]) {
-      if (FIRST_GROUP == 0) load_tiles(p.blocks[next], weights + 2 * BLOCK * next);
-#pragma unroll
-      for (int pair = 0; pair < PAIRS; ++pair) {
-        const uint32_t from = values ^ CHUNK * (FIRST_GROUP + 2 * pair);
-        load_tiles_transposed(v[next % 2][pair], from + BLOCK * next * ROW);
-      }
-    }
-    if (next == 0 || !has[next - 1]) continue;
-    const uint32_t(&weight)[4] = p.blocks[next - 1];
+  for (int block = 0; block < COUNT; ++block) {
+    load_tiles(p[block], weights + 2 * BLOCK * block);
 #pragma unroll
     for (int pair = 0; pair < PAIRS; ++pair) {
-      const uint32_t(&value)[4] = v[(next - 1) % 2][pair];
-      const int group = FIRST_GROUP + 2 * pair;
-      multiply_bf16(acc[group], weight, value[0], value[1]);
-      multiply_bf16(acc[group + 1], weight, value[2], value[3]);
+      const uint32_t from = values ^ CHUNK * (FIRST_GROUP + 2 * pair);
+      load_tiles_transposed(v[block][pair], from + BLOCK * block * ROW);
     }
-    if (GROUPS == 8) multiply_bf16(acc[8], weight, ONES, ONES);
+  }
+#pragma unroll
+  for (int block = 0; block < COUNT; ++block) {
+#pragma unroll
+    for (int pair = 0; pair < PAIRS; ++pair) {
+      const uint32_t(&value)[4] = v[block][pair];
+      const int group = FIRST_GROUP + 2 * pair;
+      multiply_bf16(acc[group], p[block], value[0], value[1]);
+      multiply_bf16(acc[group + 1], p[block], value[2], value[3]);
+    }
+    if (GROUPS == 8) multiply_bf16(acc[8], p[block], ONES, ONES);
+  }
+}
+
+// The same of all halves of a tile with a valid row. Operands are loaded and used in one branch:
+// between two they would hold their registers throughout the loop.
+template <int FIRST_GROUP, int GROUPS>
+__device__ __forceinline__ void accumulate(uint32_t weights, uint32_t values, uint64_t valid,
+                                           Sums& acc) {
+#pragma unroll
+  for (int first = 0; first < TILE; first += 2 * BLOCK) {
+    const uint32_t rows = static_cast<uint32_t>(valid >> first);
+    if (rows == 0) continue;
+    if (rows >> BLOCK == 0) {
+      accumulate_blocks<1, FIRST_GROUP, GROUPS>(weights + 2 * first, values + first * ROW, acc);
+    } else {
+      accumulate_blocks<2, FIRST_GROUP, GROUPS>(weights + 2 * first, values + first * ROW, acc);
+    }
   }
 }
 
