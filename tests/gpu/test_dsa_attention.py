@@ -207,6 +207,23 @@ def test_holes_leave_ctas_tiles_and_blocks_without_work(num_tokens, attend):
     assert_matches((output[some], lse[some]), oracle(**{**inputs, **few}))
 
 
+@pytest.mark.parametrize("num_tokens", [7, 9, 17, 65])
+def test_whichever_blocks_tell_that_a_row_is_long(num_tokens, attend):
+    """The fifth block of 16 slots decides how the native route divides a row."""
+    inputs = random_inputs(num_tokens, 64, 32, "cuda")
+    spans = [(79, 80), (64, 65), (64, 80), (80, 81), (0, 79), (80, 200), (16, 2048)]
+    for token in range(num_tokens):
+        first, last = spans[token % len(spans)]
+        rows = random_rows(64, last - first, 32 + token % len(spans), "cuda")
+        inputs["sparse_indices"][token, first:last] = rows
+        if token % len(spans) == 5:
+            inputs["sparse_indices"][token, :64] = rows[:64]
+    output, lse = attend(inputs)
+    some = list(range(num_tokens - len(spans), num_tokens))
+    few = {name: inputs[name][some] for name in ("q_nope", "q_pe", "sparse_indices")}
+    assert_matches((output[some], lse[some]), oracle(**{**inputs, **few}))
+
+
 @pytest.mark.parametrize("num_tokens", [3, 20, 140])
 def test_chosen_nan_reaches_its_token_only(num_tokens, attend):
     inputs = inputs_with_counts([200, *[100] * (num_tokens - 1)], seed=8, num_pages=64)
