@@ -24,14 +24,15 @@
 // Idea: nothing but loads lies between launch and request. Rows of [ckv | kpe] lie in shared
 // memory once, permuted so that copies and both products are without bank conflicts. Logits,
 // maxima and sums stay in the registers of who weighs them; fragments of q K^T and p ckv have the
-// same heads in a lane. Partial sums travel in bf16 from shared memory to shared memory, warp by
+// same heads in a lane. Partial sums travel in fp16 from shared memory to shared memory, warp by
 // warp, and count there on a barrier: no scratch, no second launch.
 //
 // Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product. The sum
 // of lse and of the merge is that of p before; a CTA that has a token alone divides its output by
 // the sum of p as rounded, which the tensor cores give it. Partial sums of several CTAs are rounded
-// to bf16 once more; exp2 with the scale folded in. Only -1 is padding, but any index outside the
-// cache counts as padding and is never read.
+// to fp16 once more: a power of two on all weights of a CTA, from its largest value, keeps them in
+// range; exp2 with the scale folded in. Only -1 is padding, but any index outside the cache counts
+// as padding and is never read.
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -59,7 +60,7 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
   }
   init_barrier(&shared.first_requested, WARPS);
   init_barrier(&shared.survey_made, HELPERS);
-  init_barrier(&shared.sums_stored, WARPS);
+  init_barrier(&shared.sums_stored, 1);
   init_barrier(&shared.stats_landed, 1);
   init_barrier(&shared.sums_landed, 1);
   init_barrier(&shared.factors_found, HELPING);
@@ -103,6 +104,7 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t t
   wait_copies<0>();  // no copy may land in a CTA that has ended
   if (!merges) return write_lse_alone(shared, args, token);
   if constexpr (CLUSTER > 1) {
+    clear_received<CLUSTER>(shared, work);
     wait_cluster();  // all barriers are there
     if (work.sends(rank)) send_stats<CLUSTER>(shared, rank);
     wait_phase(&shared.stats_landed, 0);
@@ -112,22 +114,18 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t t
 }
 
 // Sums of the last tile: where a warp's columns have two owners, the first half is under way while
-// the second is multiplied. Those of the softmax are stored while products are on their way; what
-// is made of them is still there before the last piece is.
+// the second is multiplied.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t thread,
                                                     uint32_t weights, uint32_t values, int rank,
-                                                    uint64_t valid, const Softmax& softmax,
-                                                    Sums& acc) {
+                                                    uint64_t valid, Sums& acc) {
   if constexpr (Piece<CLUSTER>::A_WARP == 2) {
     accumulate<0, 4>(weights, values, valid, acc);
-    store_sums(shared, thread, softmax);
     send_piece<CLUSTER, 0>(shared, thread, rank, acc);
     accumulate<4, 4>(weights, values, valid, acc);
     send_piece<CLUSTER, 4>(shared, thread, rank, acc);
   } else {
     accumulate<0, 8>(weights, values, valid, acc);
-    store_sums(shared, thread, softmax);
     send_piece<CLUSTER, 0>(shared, thread, rank, acc);
   }
 }
@@ -146,7 +144,7 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
   // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
   Query query;
   if (left != 0 || mine != 0) load_query(query, shared.query, thread);
-  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, 0.0f, 0.0f};
   Sums acc = {};
   Entries entries = {};
   wait_copies<0>();
@@ -161,19 +159,18 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
     }
     const uint32_t rows = stage * sizeof(shared.tiles[0]);
     Logits logits = {};
-    if (mine != 0) logits = score(shared, thread, places.keys + rows, query);
-    const Fade fade = weigh(shared, thread, args.scale, mine, logits, softmax);
+    float exponent = 0.0f;
+    if (mine != 0) logits = score(shared, thread, places.keys + rows, query, exponent);
+    const Fade fade = weigh(shared, thread, args.scale, mine, logits, exponent, softmax);
+    if (left == 0 && thread == 0) arrive(&shared.sums_stored);
     if (turn > 0) fade_sums(acc, fade);
     if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
     if (left == 0 && CLUSTER > 1 && work.merges()) {
       return accumulate_and_send<CLUSTER>(shared, thread, places.weights, places.values + rows,
-                                          rank, valid, softmax, acc);
+                                          rank, valid, acc);
     }
     accumulate<0, 8>(places.weights, places.values + rows, valid, acc);
-    if (left == 0) {
-      store_sums(shared, thread, softmax);  // while products are on their way: for lse alone
-      return write_alone(shared, args, token, thread, acc);
-    }
+    if (left == 0) return write_alone(shared, args, token, thread, acc);
     __syncwarp();
     if (thread % 32 == 0) arrive(&shared.free[stage]);
   }
@@ -225,10 +222,10 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   if constexpr (CLUSTER > 1) {
     if (!merges) return;
     wait_cta_phase(&shared.factors_found, 0);
+    const Share<CLUSTER> share = find_share<CLUSTER>(shared);
     wait_phase(&shared.sums_landed, 0);
-    arrive_cluster();  // what I sent was read once all have received
-    merge<CLUSTER>(shared, args, token, rank, work);
-    wait_cluster();
+    merge<CLUSTER>(shared, args, token, rank, share);
+    wait_cluster();  // what I sent was read once all have received
   }
 }
 

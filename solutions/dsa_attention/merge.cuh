@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -11,8 +12,16 @@
 #include "fast_math.cuh"
 #include "plan.cuh"
 #include "products.cuh"
+#include "tile_store.cuh"
 
 namespace {
+
+__device__ __forceinline__ uint32_t as_word(__nv_bfloat162 pair) {
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
+__device__ __forceinline__ uint32_t as_word(__half2 pair) {
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
 
 // The result of one CTA. Fragments are 4 bytes, lines 128: each warp turns its own 64 columns
 // through shared memory.
@@ -21,15 +30,20 @@ __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, in
                                             uint32_t thread, const Sums& acc) {
   const int lane = thread % 32, warp = thread / 32;
   uint8_t* mine = &shared.query[warp * HEADS * OUTPUT_ROW];
+  const float factors[2] = {__fdividef(1.0f, acc[8][0]), __fdividef(1.0f, acc[8][2])};
+  const uint32_t from =
+      shared_address(mine) + lane % 16 * OUTPUT_ROW + lane / 16 * CHUNK;  // head, group
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int head = lane / 4 + 8 * i;
-    const float factor = __fdividef(1.0f, acc[8][2 * i]);
+  for (int group = 0; group < 8; group += 2) {
+    uint32_t tiles[4];
 #pragma unroll
-    for (int group = 0; group < 8; ++group) {
-      *reinterpret_cast<__nv_bfloat162*>(&mine[head * OUTPUT_ROW + 16 * group + lane % 4 * 4]) =
-          __floats2bfloat162_rn(acc[group][2 * i] * factor, acc[group][2 * i + 1] * factor);
+    for (int j = 0; j < 4; ++j) {
+      const float(&sums)[4] = acc[group + j / 2];
+      const int i = j % 2;
+      tiles[j] = as_word(
+          __floats2bfloat162_rn(sums[2 * i] * factors[i], sums[2 * i + 1] * factors[i]));
     }
+    store_tiles(from + CHUNK * group, tiles);
   }
   __syncwarp();
   auto* to = reinterpret_cast<char*>(args.output + token * HEADS * CKV) + 2 * warp * WARP_COLUMNS;
@@ -45,9 +59,10 @@ __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, in
 template <typename Shared>
 __device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args, int64_t token) {
   wait_cta_phase(&shared.sums_stored, 0);
-  const int head = threadIdx.x - COMPUTING;
-  if (head >= HEADS) return;
-  args.lse[token * HEADS + head] = shared.top[head] + __log2f(total_of(shared, head));
+  const int head = (threadIdx.x - COMPUTING) / 8;
+  const float total = total_of(shared, head);
+  if (threadIdx.x % 8 != 0) return;
+  args.lse[token * HEADS + head] = shared.anchor[head] + __log2f(total);
 }
 
 // My maxima and sums to every CTA of the cluster, by the helping warps.
@@ -55,7 +70,7 @@ template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void send_stats(Shared& shared, int rank) {
   wait_cta_phase(&shared.sums_stored, 0);
   const int head = (threadIdx.x - COMPUTING) / 8;
-  const float2 stats = {shared.top[head], total_of(shared, head)};
+  const float2 stats = {shared.anchor[head], total_of(shared, head)};
 #pragma unroll
   for (int i = 0; i < (CLUSTER + 7) / 8; ++i) {
     const int peer = threadIdx.x % 8 + 8 * i;
@@ -74,15 +89,17 @@ __device__ __forceinline__ void send_piece(Shared& shared, uint32_t thread, int 
   const int lane = thread % 32;
   const int piece = thread / 32 * Part::A_WARP + FIRST_GROUP / GROUPS;
   Part& mine = reinterpret_cast<Part*>(shared.query)[piece];
+  const uint32_t from =
+      shared_address(&mine.sums[Part::place(lane % 16, lane / 16 * 8)]);  // head, group
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int group = 0; group < GROUPS; group += 2) {
+    uint32_t tiles[4];
 #pragma unroll
-    for (int group = 0; group < GROUPS; ++group) {
-      const float(&sums)[4] = acc[FIRST_GROUP + group];
-      auto* to = &mine.sums[Part::place(lane / 4 + 8 * i, 8 * group + lane % 4 * 2)];
-      *reinterpret_cast<__nv_bfloat162*>(to) =
-          __floats2bfloat162_rn(sums[2 * i], sums[2 * i + 1]);
+    for (int j = 0; j < 4; ++j) {
+      const float(&sums)[4] = acc[FIRST_GROUP + group + j / 2];
+      tiles[j] = as_word(__floats2half2_rn(sums[j % 2 * 2], sums[j % 2 * 2 + 1]));
     }
+    store_tiles(from ^ CHUNK * group, tiles);
   }
   publish_shared();
   __syncwarp();
@@ -116,37 +133,66 @@ __device__ __forceinline__ void find_factors(Shared& shared, const Args& args, i
   if (rank == 0 && first == 0) args.lse[token * HEADS + head] = top + __log2f(total);
 }
 
-// All senders' sums are loaded at once, with what others than senders left uninitialised, and not
-// counted: a branch a sender would have each load wait for the sum of the one before.
+// By the helping warps: zeros for the sums of those who send none, so that merge() counts all.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void merge(const Shared& shared, const Args& args, int64_t token,
-                                      int rank, const Work& work) {
-  using Part = Piece<CLUSTER>;
-  const int head = threadIdx.x / 16;
+__device__ __forceinline__ void clear_received(Shared& shared, const Work& work) {
+  constexpr int CHUNKS = sizeof(shared.received[0]) / CHUNK;  // of a sender
+#pragma unroll
+  for (int first = 0; first < CLUSTER * CHUNKS; first += HELPING) {
+    const int chunk = first + threadIdx.x - COMPUTING;
+    if (work.sends(chunk / CHUNKS)) continue;
+    reinterpret_cast<uint4*>(shared.received)[chunk] = uint4{};
+  }
+}
+
+// What a thread of merge() knows before all sums have landed: what each sender's count for its
+// head, and where its first columns lie among a sender's.
+template <int CLUSTER>
+struct Share {
   float4 factors[(CLUSTER + 3) / 4];
+  uint32_t place;
+};
+
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ Share<CLUSTER> find_share(const Shared& shared) {
+  const int head = threadIdx.x / 16;
+  Share<CLUSTER> share;
 #pragma unroll
   for (int i = 0; i < (CLUSTER + 3) / 4; ++i) {
-    factors[i] = *reinterpret_cast<const float4*>(&shared.factors[head][4 * i]);
+    share.factors[i] = *reinterpret_cast<const float4*>(&shared.factors[head][4 * i]);
   }
+  share.place = keep(Piece<CLUSTER>::place(head, threadIdx.x % 16 * 2) * sizeof(__half));
+  return share;
+}
+
+// All senders' sums are loaded at once: a branch a sender would have each load wait for the sum of
+// the one before. Says to the cluster that mine have landed.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void merge(const Shared& shared, const Args& args, int64_t token,
+                                      int rank, const Share<CLUSTER>& share) {
+  using Part = Piece<CLUSTER>;
+  const int head = threadIdx.x / 16;
 #pragma unroll
   for (int first = 0; first < Part::OWNED; first += 32) {
-    const int column = first + threadIdx.x % 16 * 2;
-    const int place = Part::place(head, column % Part::WIDTH);
-    uint32_t pairs[CLUSTER];
+    const uint32_t place = share.place ^ first % Part::WIDTH * sizeof(__half);
+    __half2 pairs[CLUSTER];
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
-      const Part& part = shared.received[s][column / Part::WIDTH];
-      pairs[s] = *reinterpret_cast<const uint32_t*>(&part.sums[place]);
+      const auto* part = reinterpret_cast<const uint8_t*>(&shared.received[s][first / Part::WIDTH]);
+      pairs[s] = *reinterpret_cast<const __half2*>(part + place);
     }
+    // Here, where it keeps all loads in front of all sums as well.
+    if (first == 0) arrive_cluster();
     float2 sum = {};
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
-      const float factor = reinterpret_cast<const float*>(factors)[s];
-      const uint32_t pair = pairs[s] & (work.sends(s) ? ~0u : 0u);
-      sum.x += factor * __uint_as_float(pair << 16);  // bf16 is the upper half of fp32
-      sum.y += factor * __uint_as_float(pair & 0xffff0000);
+      const float factor = reinterpret_cast<const float*>(share.factors)[s];
+      const float2 sums = __half22float2(pairs[s]);
+      sum.x += factor * sums.x;
+      sum.y += factor * sums.y;
     }
-    auto* to = args.output + (token * HEADS + head) * CKV + rank * Part::OWNED + column;
+    const int column = rank * Part::OWNED + first + threadIdx.x % 16 * 2;
+    auto* to = args.output + (token * HEADS + head) * CKV + column;
     *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum.x, sum.y);
   }
 }

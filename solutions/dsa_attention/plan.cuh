@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -30,8 +31,10 @@ struct Tuning {
 constexpr int TILE = Tuning::TILE, STAGES = Tuning::STAGES, FIRST = Tuning::FIRST;
 constexpr int TILE_BLOCKS = TILE / BLOCK;
 constexpr int LARGEST = 16;  // CTAs of a cluster, more than 8 of which are not portable
+constexpr int log2_of(int x) { return x > 1 ? 1 + log2_of(x / 2) : 0; }
 // In q K^T a warp takes the rows of a block and half of the columns: half of each line.
 constexpr int HALVES = 2, PART_STEPS = ROW / HALVES / 32;
+constexpr int VALUE_STEPS = CKV_BYTES / HALVES / 32;  // of those, in front: ckv
 constexpr int WARP_COLUMNS = CKV / WARPS;  // in p ckv
 constexpr int WEIGHT_ROW = 2 * TILE + 16;
 constexpr int OUTPUT_ROW = 2 * WARP_COLUMNS + 16;
@@ -66,22 +69,30 @@ struct Args {
 };
 
 // A piece of what a CTA sends of its sums: [head][column] of as many columns as one warp has for
-// one owner, in bf16, the groups of eight columns permuted by head so that fragments are stored
+// one owner, in fp16, the groups of eight columns permuted by head so that fragments are stored
 // without bank conflicts.
 template <int CLUSTER>
 struct Piece {
   static constexpr int OWNED = CKV / CLUSTER;  // columns of a CTA in the merge
   static constexpr int WIDTH = OWNED < WARP_COLUMNS ? OWNED : WARP_COLUMNS;
   static constexpr int A_WARP = WARP_COLUMNS / WIDTH, AN_OWNER = OWNED / WIDTH;
-  __nv_bfloat16 sums[HEADS * WIDTH];
+  __half sums[HEADS * WIDTH];
   static __device__ __forceinline__ int place(int head, int column) {
     const int turned = WIDTH == 32 ? head / 2 % 4 : head % 8;
     return head * WIDTH + ((column / 8 ^ turned) * 8) + column % 8;
   }
 };
 
+// Sums travel in fp16, which has three bits more than bf16 and range enough for what lies below a
+// known bound. Of the values that a CTA has weighed the largest exponent e, biased by 127, is known
+// before their weights are. Weights of at most 2^shift add up to less than 2^15 where
+// shift = 15 + 126 - e - log2(rows). No more than LARGEST_SHIFT: sums of weights stay in fp32.
+constexpr float LARGEST_SHIFT = 100;
+
 template <int CLUSTER>
 struct SharedMemory {
+  static constexpr bool SCALED = CLUSTER > 1;
+  static constexpr float SHIFT = 15 + 126 - log2_of(SLOTS / CLUSTER);
   // The queries; then each warp's sums on their way out, to memory or to other CTAs.
   alignas(128) uint8_t query[HEADS * ROW];
   alignas(128) uint8_t tiles[STAGES][TILE * ROW];
@@ -89,8 +100,9 @@ struct SharedMemory {
   alignas(16) float4 halves[WARPS][32];             // [for warp][lane]: logits
   alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16
   alignas(16) float tops[HEADS][WARPS];             // of a tile
-  alignas(16) float sums[HEADS][WARPS];             // of a run
-  float top[HEADS];                                 // of a run
+  alignas(16) float exponents[WARPS];               // of a tile's values
+  alignas(16) float4 sums[HEADS][WARPS];            // of a run, by the lanes of a quad
+  float anchor[HEADS];                              // of a run
   alignas(16) float factors[HEADS][LARGEST];        // [head][sender]: what its sums count
   alignas(16) float2 peers[HEADS][LARGEST];         // [head][sender]: maximum, sum
   alignas(16) int2 surveyed[HELPERS];               // owners of valid entries, my tiles with some

@@ -7,6 +7,7 @@
 
 #include "async_copy.cuh"
 #include "fast_math.cuh"
+#include "magnitudes.cuh"
 #include "named_barrier.cuh"
 #include "plan.cuh"
 #include "tensor_core.cuh"
@@ -79,6 +80,19 @@ struct Logits {
   float low[2], high[2];
 };
 
+__device__ __forceinline__ void keep_larger(uint32_t (&magnitudes)[4], const uint32_t (&key)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) magnitudes[i] = larger_magnitudes(magnitudes[i], key[i]);
+}
+
+// The exponent, as fp32 has it, of the largest of the warp's magnitudes, two a lane.
+__device__ __forceinline__ float largest_exponent(uint32_t magnitudes) {
+  const uint32_t first = magnitudes << 16 & 0x7fff0000, second = magnitudes & 0x7fff0000;
+  const uint32_t exponent = __reduce_max_sync(~0u, first > second ? first : second) >> 23;
+  constexpr uint32_t TWO_TO_23 = 0x4b000000;  // in fp32, whose last bit counts 1
+  return __uint_as_float(TWO_TO_23 | exponent) - __uint_as_float(TWO_TO_23);
+}
+
 // Half of the sum over columns is the other half's warp's: each of the two ends with eight rows.
 template <typename Shared>
 __device__ __forceinline__ Logits exchange_halves(Shared& shared, uint32_t thread,
@@ -98,13 +112,14 @@ __device__ __forceinline__ Logits exchange_halves(Shared& shared, uint32_t threa
 }
 
 // q K^T of my block's rows, which begin at `from`: three chains of products for each eight rows,
-// keys loaded a batch ahead.
+// keys loaded a batch ahead. exponent: largest_exponent() of those that are values as well.
 template <typename Shared>
 __device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_t from,
-                                        const Query& query) {
+                                        const Query& query, float& exponent) {
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
   uint32_t keys[2][BATCH][4];
   float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
+  uint32_t magnitudes[4] = {};
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], place_of_step(from, i));
 #pragma unroll
@@ -121,7 +136,14 @@ __device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_
       const uint32_t(&key)[4] = keys[batch % 2][i];
       multiply_bf16(chains[step % CHAINS][0], query.steps[step], key[0], key[1]);
       multiply_bf16(chains[step % CHAINS][1], query.steps[step], key[2], key[3]);
+      if constexpr (Shared::SCALED) {
+        if (step < VALUE_STEPS) keep_larger(magnitudes, key);
+      }
     }
+  }
+  if constexpr (Shared::SCALED) {
+    exponent = largest_exponent(larger_magnitudes(larger_magnitudes(magnitudes[0], magnitudes[1]),
+                                                  larger_magnitudes(magnitudes[2], magnitudes[3])));
   }
   float sums[2][4];
 #pragma unroll
@@ -133,9 +155,11 @@ __device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_
 }
 
 // The running softmax of the two heads that are mine in logits and sums alike, lane / 4 and eight
-// on: maximum of all rows, sum of the rows that I weighed.
+// on: maximum of all rows, sum of the rows that I weighed; exponent of the largest value, and what
+// it has all weights multiplied by, as a power of two.
 struct Softmax {
   float top[2], sum[2];
+  float exponent, shift;
 };
 
 __device__ __forceinline__ float largest_of_quad(float x) {
@@ -153,11 +177,12 @@ struct Fade {
   float of[2];  // what sums so far still count, by my two heads
 };
 
-// Weights of the tile from its logits; mine: bits_of_mine(). The barrier in the middle has all
-// warps' maxima, the one at the end all weights.
+// Weights of the tile from its logits; mine: bits_of_mine(); exponent: that of the values that I
+// have seen. The barrier in the middle has all warps' maxima, the one at the end all weights, and
+// what sums of the run are stored.
 template <typename Shared>
 __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, float scale, uint32_t mine,
-                                      const Logits& logits, Softmax& softmax) {
+                                      const Logits& logits, float exponent, Softmax& softmax) {
   const int lane = thread % 32, warp = thread / 32, head = lane / 4;
   const uint32_t pair = mine >> my_row(thread) % BLOCK;
   const bool counts[2] = {(pair & 1) != 0, (pair & 2) != 0};
@@ -170,49 +195,44 @@ __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, float sca
   const float tops[2] = {largest_of_quad(fmaxf(scaled[0][0], scaled[0][1])),
                          largest_of_quad(fmaxf(scaled[1][0], scaled[1][1]))};
   if (lane % 4 == 0) shared.tops[head][warp] = tops[0], shared.tops[head + 8][warp] = tops[1];
+  if (Shared::SCALED && lane == 0) shared.exponents[warp] = exponent;
   sync_first<COMPUTING>();
   // Both heads' before any store: what is loaded behind one waits for it.
   const float highest[2] = {largest(shared.tops[head]), largest(shared.tops[head + 8])};
+  const float before = softmax.shift;
+  if (Shared::SCALED) {
+    softmax.exponent = fmaxf(softmax.exponent, largest(shared.exponents));
+    softmax.shift = fminf(LARGEST_SHIFT, Shared::SHIFT - softmax.exponent);
+  }
   Fade fade;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float top = fmaxf(softmax.top[i], highest[i]);
-    const float anchor = top == -INFINITY ? 0.0f : top;
-    fade.of[i] = exp2_approx(softmax.top[i] - anchor);
+    const float anchor = (top == -INFINITY ? 0.0f : top) - softmax.shift;
+    fade.of[i] = exp2_approx(softmax.top[i] - before - anchor);
     const float2 weights = {exp2_approx(scaled[i][0] - anchor),
                             exp2_approx(scaled[i][1] - anchor)};
     uint8_t* to = &shared.weights[(head + 8 * i) * WEIGHT_ROW + 2 * my_row(thread)];
     *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(weights.x, weights.y);
     softmax.top[i] = top;
     softmax.sum[i] = softmax.sum[i] * fade.of[i] + (weights.x + weights.y);
+    // The places of warps are permuted by head: eight heads of a warp lie in eight groups of banks.
+    reinterpret_cast<float*>(&shared.sums[head + 8 * i][warp ^ head])[lane % 4] = softmax.sum[i];
+    if (warp == 0 && lane % 4 == 0) shared.anchor[head + 8 * i] = top - softmax.shift;
   }
   sync_first<COMPUTING>();
   return fade;
 }
 
-// Sums of the run, for whoever waits for sums_stored.
-template <typename Shared>
-__device__ __forceinline__ void store_sums(Shared& shared, uint32_t thread, Softmax softmax) {
-  const int lane = thread % 32, warp = thread / 32, head = lane / 4;
-#pragma unroll
-  for (int mask = 1; mask < 4; mask *= 2) {
-    softmax.sum[0] += __shfl_xor_sync(~0u, softmax.sum[0], mask);
-    softmax.sum[1] += __shfl_xor_sync(~0u, softmax.sum[1], mask);
-  }
-  if (lane % 4 == 0) {
-    shared.sums[head][warp] = softmax.sum[0], shared.sums[head + 8][warp] = softmax.sum[1];
-    if (warp == 0) shared.top[head] = softmax.top[0], shared.top[head + 8] = softmax.top[1];
-  }
-  __syncwarp();
-  if (lane == 0) arrive(&shared.sums_stored);
-}
-
-// Behind sums_stored.
+// By the helping warps, a quarter-warp a head, once the last sums are stored: what all lanes and
+// warps have weighed.
 template <typename Shared>
 __device__ __forceinline__ float total_of(const Shared& shared, int head) {
-  const float4 a = reinterpret_cast<const float4*>(shared.sums[head])[0];
-  const float4 b = reinterpret_cast<const float4*>(shared.sums[head])[1];
-  return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
+  const float4 quad = shared.sums[head][threadIdx.x % 8];
+  float total = (quad.x + quad.y) + (quad.z + quad.w);
+#pragma unroll
+  for (int mask = 4; mask > 0; mask /= 2) total += __shfl_xor_sync(~0u, total, mask);
+  return total;
 }
 
 // Of my warp's 64 columns, by groups of eight; the last group's columns are all the sum of the
