@@ -70,7 +70,7 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
 // Rows of my tiles but the first, as stages become free. The first tile's requests go before: they
 // would land with these otherwise, which nobody needs while the first is computed.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void request_others(Shared& shared, const Args& args, int64_t token,
+__device__ __forceinline__ void request_others(Shared& shared, const Args& args, int token,
                                                int rank, const Work& work, Entries entries) {
   int loaded = 1, turn = 1;  // entries are those of tile 1
   wait_cta_phase(&shared.first_requested, 0);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void request_others(Shared& shared, const Args& args,
 
 // The helping warps' part.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t token, int rank,
+__device__ __forceinline__ void help(Shared& shared, const Args& args, int token, int rank,
                                      const Entries& second) {
   const Work work = read_survey(shared);
   if (!work.is_mine(rank)) return;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t thr
 // The computing warps' part: sums of all my tiles, the first of which is requested, to memory or to
 // the other CTAs.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, int64_t token,
+__device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, int token,
                                              int rank, const Work& work, uint64_t valid) {
   wait_copies<1>();
   sync_first<COMPUTING>();
@@ -144,7 +144,7 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
   // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
   Query query;
   if (left != 0 || mine != 0) load_query(query, shared.query, thread);
-  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, 0.0f, 0.0f};
+  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, Shared::FIRST_SHIFT};
   Sums acc = {};
   Entries entries = {};
   wait_copies<0>();
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   extern __shared__ __align__(128) uint8_t memory[];
   auto& shared = *reinterpret_cast<SharedMemory<CLUSTER>*>(memory);
   const int rank = CLUSTER == 1 ? 0 : cluster_rank();
-  const int64_t token = blockIdx.x / CLUSTER;
+  const int token = blockIdx.x / CLUSTER;
   // No load crosses a barrier: indices are in flight while barriers are made.
   if (threadIdx.x >= COMPUTING) {
     give_registers<HELPING_REGISTERS>();

@@ -10,17 +10,17 @@
 namespace {
 
 template <int CLUSTER>
-__device__ __forceinline__ Entries load_entries(const Args& args, int64_t token, uint32_t thread,
+__device__ __forceinline__ Entries load_entries(const Args& args, int token, uint32_t thread,
                                                 int rank, int tile, bool is_long) {
   const int lane = thread % 32, j = TILE_BLOCKS * tile + lane / BLOCK;
-  const int* row = args.indices + token * SLOTS + lane % BLOCK;
+  const int* row = args.indices + int64_t{token} * SLOTS + lane % BLOCK;
   return {row[BLOCK * block_of<CLUSTER>(rank, j, is_long)],
           row[BLOCK * block_of<CLUSTER>(rank, j + TILE_BLOCKS / 2, is_long)]};
 }
 
 // Of other tiles than the first: the same in short and long rows.
 template <int CLUSTER>
-__device__ __forceinline__ Entries load_others(const Args& args, int64_t token, uint32_t thread,
+__device__ __forceinline__ Entries load_others(const Args& args, int token, uint32_t thread,
                                                int rank, int tile) {
   return load_entries<CLUSTER>(args, token, thread, rank, tile, true);
 }
@@ -30,8 +30,8 @@ __device__ __forceinline__ bool is_row(int index, int num_rows) {
 }
 
 // An entry of block FIRST, by which a warp sees whether the row is a long one.
-__device__ __forceinline__ int load_teller(const Args& args, int64_t token) {
-  return args.indices[token * SLOTS + BLOCK * FIRST + threadIdx.x % BLOCK];
+__device__ __forceinline__ int load_teller(const Args& args, int token) {
+  return args.indices[int64_t{token} * SLOTS + BLOCK * FIRST + threadIdx.x % BLOCK];
 }
 
 __device__ __forceinline__ bool is_long_row(int teller, int num_rows) {
@@ -45,7 +45,7 @@ struct Candidates {
 };
 
 template <int CLUSTER>
-__device__ __forceinline__ Candidates load_first(const Args& args, int64_t token, int rank) {
+__device__ __forceinline__ Candidates load_first(const Args& args, int token, int rank) {
   const Entries brief = load_entries<CLUSTER>(args, token, threadIdx.x, rank, 0, false);
   if (CLUSTER == 1) return {brief, brief, -1};
   const Entries spread = load_entries<CLUSTER>(args, token, threadIdx.x, rank, 0, true);
@@ -74,10 +74,10 @@ __device__ __forceinline__ bool has_block(uint64_t valid, int block) {
 }
 
 template <typename Shared>
-__device__ __forceinline__ void request_query(Shared& shared, const Args& args, int64_t token) {
+__device__ __forceinline__ void request_query(Shared& shared, const Args& args, int token) {
   const int lane = threadIdx.x % 32;
-  const auto* nope = reinterpret_cast<const char*>(args.q_nope + token * HEADS * CKV);
-  const auto* pe = reinterpret_cast<const char*>(args.q_pe + token * HEADS * KPE);
+  const auto* nope = reinterpret_cast<const char*>(args.q_nope + int64_t{token} * HEADS * CKV);
+  const auto* pe = reinterpret_cast<const char*>(args.q_pe + int64_t{token} * HEADS * KPE);
 #pragma unroll
   for (int i = 0; i < HEADS / WARPS; ++i) {
     const int head = threadIdx.x / 32 + WARPS * i;
@@ -99,9 +99,10 @@ struct Block {
   int teller;
 };
 
-__device__ __forceinline__ Block load_block(const Args& args, int64_t token) {
+__device__ __forceinline__ Block load_block(const Args& args, int token) {
   const int block = threadIdx.x - COMPUTING;
-  const auto* from = reinterpret_cast<const int4*>(args.indices + token * SLOTS + BLOCK * block);
+  const int* row = args.indices + int64_t{token} * SLOTS;
+  const auto* from = reinterpret_cast<const int4*>(row + BLOCK * block);
   Block loaded;
 #pragma unroll
   for (int i = 0; i < BLOCK / 4; ++i) loaded.slots[i] = from[i];

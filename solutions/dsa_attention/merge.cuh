@@ -26,7 +26,7 @@ __device__ __forceinline__ uint32_t as_word(__half2 pair) {
 // The result of one CTA. Fragments are 4 bytes, lines 128: each warp turns its own 64 columns
 // through shared memory.
 template <typename Shared>
-__device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int64_t token,
+__device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int token,
                                             uint32_t thread, const Sums& acc) {
   const int lane = thread % 32, warp = thread / 32;
   uint8_t* mine = &shared.query[warp * HEADS * OUTPUT_ROW];
@@ -46,7 +46,8 @@ __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, in
     store_tiles(from + CHUNK * group, tiles);
   }
   __syncwarp();
-  auto* to = reinterpret_cast<char*>(args.output + token * HEADS * CKV) + 2 * warp * WARP_COLUMNS;
+  __nv_bfloat16* output = args.output + int64_t{token} * HEADS * CKV;
+  auto* to = reinterpret_cast<char*>(output + warp * WARP_COLUMNS);
 #pragma unroll
   for (int i = 0; i < HEADS / 4; ++i) {
     const int head = 4 * i + lane / 8, chunk = 16 * (lane % 8);
@@ -57,12 +58,12 @@ __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, in
 
 // By the helping warps: lse of a token that one CTA has alone.
 template <typename Shared>
-__device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args, int64_t token) {
+__device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args, int token) {
   wait_cta_phase(&shared.sums_stored, 0);
   const int head = (threadIdx.x - COMPUTING) / 8;
   const float total = total_of(shared, head);
   if (threadIdx.x % 8 != 0) return;
-  args.lse[token * HEADS + head] = shared.anchor[head] + __log2f(total);
+  args.lse[int64_t{token} * HEADS + head] = shared.anchor[head] + __log2f(total);
 }
 
 // My maxima and sums to every CTA of the cluster, by the helping warps.
@@ -113,7 +114,7 @@ __device__ __forceinline__ void send_piece(Shared& shared, uint32_t thread, int 
 
 // What the sums of each sender count, and lse: by the helping warps, a quarter-warp a head.
 template <typename Shared>
-__device__ __forceinline__ void find_factors(Shared& shared, const Args& args, int64_t token,
+__device__ __forceinline__ void find_factors(Shared& shared, const Args& args, int token,
                                              int rank, const Work& work) {
   const int head = (threadIdx.x - COMPUTING) / 8, first = threadIdx.x % 8 * 2;
   const float4 found = *reinterpret_cast<const float4*>(&shared.peers[head][first]);
@@ -130,7 +131,7 @@ __device__ __forceinline__ void find_factors(Shared& shared, const Args& args, i
   for (int mask = 4; mask > 0; mask /= 2) total += __shfl_xor_sync(~0u, total, mask);
   *reinterpret_cast<float2*>(&shared.factors[head][first]) =
       float2{__fdividef(factors[0], total), __fdividef(factors[1], total)};
-  if (rank == 0 && first == 0) args.lse[token * HEADS + head] = top + __log2f(total);
+  if (rank == 0 && first == 0) args.lse[int64_t{token} * HEADS + head] = top + __log2f(total);
 }
 
 // By the helping warps: zeros for the sums of those who send none, so that merge() counts all.
@@ -168,7 +169,7 @@ __device__ __forceinline__ Share<CLUSTER> find_share(const Shared& shared) {
 // All senders' sums are loaded at once: a branch a sender would have each load wait for the sum of
 // the one before. Says to the cluster that mine have landed.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void merge(const Shared& shared, const Args& args, int64_t token,
+__device__ __forceinline__ void merge(const Shared& shared, const Args& args, int token,
                                       int rank, const Share<CLUSTER>& share) {
   using Part = Piece<CLUSTER>;
   const int head = threadIdx.x / 16;
@@ -192,16 +193,17 @@ __device__ __forceinline__ void merge(const Shared& shared, const Args& args, in
       sum.y += factor * sums.y;
     }
     const int column = rank * Part::OWNED + first + threadIdx.x % 16 * 2;
-    auto* to = args.output + (token * HEADS + head) * CKV + column;
+    auto* to = args.output + (int64_t{token} * HEADS + head) * CKV + column;
     *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum.x, sum.y);
   }
 }
 
-__device__ __forceinline__ void write_empty(const Args& args, int64_t token) {
-  uint4* at = reinterpret_cast<uint4*>(args.output + token * HEADS * CKV);
+__device__ __forceinline__ void write_empty(const Args& args, int token) {
+  uint4* at = reinterpret_cast<uint4*>(args.output + int64_t{token} * HEADS * CKV);
 #pragma unroll
   for (int i = threadIdx.x; i < HEADS * CKV_BYTES / 16; i += COMPUTING) at[i] = uint4{};
-  if (threadIdx.x < HEADS) args.lse[token * HEADS + threadIdx.x] = -INFINITY;
+  float* lse = args.lse + int64_t{token} * HEADS;
+  if (threadIdx.x < HEADS) lse[threadIdx.x] = -INFINITY;
 }
 
 }  // namespace

@@ -86,13 +86,13 @@ struct Piece {
 // Sums travel in fp16, which has three bits more than bf16 and range enough for what lies below a
 // known bound. Of the values that a CTA has weighed the largest exponent e, biased by 127, is known
 // before their weights are. Weights of at most 2^shift add up to less than 2^15 where
-// shift = 15 + 126 - e - log2(rows). No more than LARGEST_SHIFT: sums of weights stay in fp32.
-constexpr float LARGEST_SHIFT = 100;
+// shift = 15 + 126 - e - log2(rows). No more than 100: sums of weights have to fit fp32.
 
 template <int CLUSTER>
 struct SharedMemory {
   static constexpr bool SCALED = CLUSTER > 1;
   static constexpr float SHIFT = 15 + 126 - log2_of(SLOTS / CLUSTER);
+  static constexpr float FIRST_SHIFT = SCALED ? 100 : 0;
   // The queries; then each warp's sums on their way out, to memory or to other CTAs.
   alignas(128) uint8_t query[HEADS * ROW];
   alignas(128) uint8_t tiles[STAGES][TILE * ROW];

@@ -80,11 +80,6 @@ struct Logits {
   float low[2], high[2];
 };
 
-__device__ __forceinline__ void keep_larger(uint32_t (&magnitudes)[4], const uint32_t (&key)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) magnitudes[i] = larger_magnitudes(magnitudes[i], key[i]);
-}
-
 // The exponent, as fp32 has it, of the largest of the warp's magnitudes, two a lane.
 __device__ __forceinline__ float largest_exponent(uint32_t magnitudes) {
   const uint32_t first = magnitudes << 16 & 0x7fff0000, second = magnitudes & 0x7fff0000;
@@ -119,7 +114,7 @@ __device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
   uint32_t keys[2][BATCH][4];
   float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
-  uint32_t magnitudes[4] = {};
+  uint32_t magnitudes = 0;
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], place_of_step(from, i));
 #pragma unroll
@@ -137,13 +132,14 @@ __device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_
       multiply_bf16(chains[step % CHAINS][0], query.steps[step], key[0], key[1]);
       multiply_bf16(chains[step % CHAINS][1], query.steps[step], key[2], key[3]);
       if constexpr (Shared::SCALED) {
-        if (step < VALUE_STEPS) keep_larger(magnitudes, key);
+        if (step >= VALUE_STEPS) continue;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) magnitudes = larger_magnitudes(magnitudes, key[j]);
       }
     }
   }
   if constexpr (Shared::SCALED) {
-    exponent = largest_exponent(larger_magnitudes(larger_magnitudes(magnitudes[0], magnitudes[1]),
-                                                  larger_magnitudes(magnitudes[2], magnitudes[3])));
+    exponent = largest_exponent(magnitudes);
   }
   float sums[2][4];
 #pragma unroll
@@ -155,11 +151,10 @@ __device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_
 }
 
 // The running softmax of the two heads that are mine in logits and sums alike, lane / 4 and eight
-// on: maximum of all rows, sum of the rows that I weighed; exponent of the largest value, and what
-// it has all weights multiplied by, as a power of two.
+// on: maximum of all rows, sum of the rows that I weighed, and the power of two that all weights
+// are multiplied by.
 struct Softmax {
-  float top[2], sum[2];
-  float exponent, shift;
+  float top[2], sum[2], shift;
 };
 
 __device__ __forceinline__ float largest_of_quad(float x) {
@@ -201,8 +196,7 @@ __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, float sca
   const float highest[2] = {largest(shared.tops[head]), largest(shared.tops[head + 8])};
   const float before = softmax.shift;
   if (Shared::SCALED) {
-    softmax.exponent = fmaxf(softmax.exponent, largest(shared.exponents));
-    softmax.shift = fminf(LARGEST_SHIFT, Shared::SHIFT - softmax.exponent);
+    softmax.shift = fminf(softmax.shift, Shared::SHIFT - largest(shared.exponents));
   }
   Fade fade;
 #pragma unroll
