@@ -6,6 +6,7 @@
 #include "async_copy.cuh"
 #include "cta_barrier.cuh"
 #include "plan.cuh"
+#include "small_copy.cuh"
 #include "warpgroup.cuh"
 
 namespace {
@@ -23,51 +24,57 @@ struct Turn {
 
 // A thread takes chunk t % 8 of row t / 8 and of each 16th row on: 512 bytes in a row a warp.
 constexpr int ROWS_AT_ONCE = FEEDING / 8;
+static_assert(ROWS_AT_ONCE == ROWS, "what changes places");
 
 __device__ __forceinline__ int feeder() { return threadIdx.x - COMPUTING; }
 
+// A tile's rows are its keys (or slots of the sample), moved on as place_of() says: chunks of 16
+// rows change places, from tile to tile.
 template <Mode MODE>
 __device__ __forceinline__ void request_tile(SharedMemory& shared, const Args& args, int stage,
                                              int tile) {
-  const int row = feeder() / 8, chunk = feeder() % 8;
+  const int row = feeder() / 8, chunk = feeder() % 8, first = tile * TILE + row;
   uint8_t* to = shared.tiles[stage] + swizzled(row, chunk);
   const uint8_t* from = args.codes + chunk * 16;
 #pragma unroll
   for (int i = 0; i < TILE / ROWS_AT_ONCE; ++i) {
-    const int key = key_at<MODE>(place_of(tile, row + i * ROWS_AT_ONCE));
+    const int key = key_at<MODE>(first + i * ROWS_AT_ONCE), place = (i - tile) & 7;
     const bool is_there = key < args.num_keys;
-    copy_chunk_or_clear(to + i * ROWS_AT_ONCE * DIM,
+    copy_chunk_or_clear(to + place * ROWS_AT_ONCE * DIM,
                         from + static_cast<int64_t>(is_there ? key : 0) * DIM, is_there);
   }
+  const int key = key_at<MODE>(place_of(tile, feeder()));
+  if (key < args.num_keys) copy_word(&shared.scales[stage][feeder()], args.scales + key);
 }
 
 template <Mode MODE>
 __device__ __forceinline__ void request_queries(SharedMemory& shared, const Args& args, int buffer,
                                                 int block) {
   const int head = feeder() / 8, chunk = feeder() % 8;
-  uint8_t* to = shared.queries[buffer] + swizzled(head, chunk);
 #pragma unroll 1
   for (int query = 0; query < BLOCK; ++query) {
     const int row = max(row_of<MODE>(args, block, query), 0);
     const uint8_t* from = args.query + static_cast<int64_t>(row) * QUERY_BYTES + feeder() * 16;
+    uint8_t* to = shared.queries[buffer] + query / 2 * PAIR_BYTES +
+                  swizzled(column_of(query % 2, head), chunk);
 #pragma unroll
     for (int i = 0; i < HEADS / ROWS_AT_ONCE; ++i) {
-      copy_chunk(to + query * QUERY_BYTES + i * ROWS_AT_ONCE * DIM, from + i * ROWS_AT_ONCE * DIM);
+      copy_chunk(to + i * 2 * ROWS_AT_ONCE * DIM, from + i * ROWS_AT_ONCE * DIM);
     }
   }
 }
 
-// Weights in the order in which the lanes hold the heads' products, halved: what they meet is
-// 2 max(x, 0).
+// Weights where the lanes hold the heads' products; halved where these come as 2 max(x, 0).
 template <Mode MODE>
 __device__ __forceinline__ void place_rows(SharedMemory& shared, const Args& args, int buffer,
                                            int block) {
   Rows& rows = shared.rows[buffer];
-  const int head = feeder() % HEADS, lane = head / 2 % 4, slot = head / 8 * 2 + head % 2;
+  const int head = feeder() % HEADS;
 #pragma unroll
   for (int query = feeder() / HEADS; query < BLOCK; query += FEEDING / HEADS) {
     const int row = max(row_of<MODE>(args, block, query), 0);
-    rows.weights[query][lane][slot] = 0.5f * __ldg(args.weights + row * HEADS + head);
+    rows.weights[query / 2][lane_of(query % 2, head)][weight_place(head)] =
+        (head % 2 ? 1.0f : 0.5f) * __ldg(args.weights + row * HEADS + head);
   }
   if (feeder() >= BLOCK) return;
   const int row = row_of<MODE>(args, block, feeder());

@@ -49,13 +49,10 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
 #pragma unroll
   for (int stage = 0; stage < STAGES; ++stage) {
     init_barrier(&shared.full[stage], FEEDING);
-    init_barrier(&shared.free[stage], COMPUTING / 32);
+    init_barrier(&shared.free[stage], SPEAKERS);
   }
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    init_barrier(&shared.block_free[i], COMPUTING / 32);
-    init_barrier(&shared.issued[i], COMPUTING / 32 / 2);
-  }
+  for (int i = 0; i < 2; ++i) init_barrier(&shared.block_free[i], SPEAKERS);
 }
 
 // Grid: one CTA an SM, or fewer
@@ -152,6 +149,8 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
   sms = std::min(sms, MOST_CTAS);
   TVM_FFI_ICHECK(most_queries <= MOST_BLOCKS * BLOCK)
       << "prefill: expected at most " << MOST_BLOCKS * BLOCK << " queries, got " << most_queries;
+  TVM_FFI_ICHECK(num_keys <= MOST_KEYS)
+      << "prefill: expected at most " << MOST_KEYS << " keys, got " << num_keys;
   for (int64_t first = 0; first < num_queries; first += most_queries) {
     Args args = {};
     args.query = static_cast<const uint8_t*>(query.data_ptr()) + first * QUERY_BYTES;
