@@ -4,6 +4,8 @@
 // would share the statics of a named one.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 #include "rank.cuh"
@@ -42,7 +44,6 @@ constexpr int MOST_KEYS = 1 << 20;
 static_assert(COMPUTING == 128 * (TILE / HALF) * (BLOCK / 2), "a warpgroup for each product");
 static_assert(int64_t{MOST_BLOCKS} * (MOST_KEYS / TILE) * MOST_CTAS < INT32_MAX,
               "a tile of the line times a CTA");
-static_assert(Tuning::TIES + 1 + ROWS <= CAPACITY, "a segment is settled before it is full");
 static_assert(SEGMENTS * Tuning::TIES >= TOPK, "the best of equal scores are kept");
 static_assert(LAG < STAGES - 1, "a stage that is waited for depends on no tile that is held back");
 static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDING_REGISTERS) <=
@@ -50,6 +51,7 @@ static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDI
               "registers that the CTA starts with");
 
 struct Args {
+  CUtensorMap map;        // codes, a box: 16 keys
   const uint8_t* query;   // [Q, 64, 128] e4m3
   const uint8_t* codes;   // [N, 128] e4m3
   const float* scales;    // [N]
@@ -68,13 +70,19 @@ struct Args {
   int num_queries, num_keys, slots, most_candidates;
 };
 
-// What the warps that compute know of the queries of a block.
+// Of a block's tiles, those that a CTA goes through. No tiles: it has no piece left.
+struct Piece {
+  int block, first, tiles;
+};
+
+// What the warps that compute know of a piece and the queries of its block.
 struct Rows {
   alignas(16) float weights[BLOCK / 2][4][32];  // of a pair, in a lane of a quad: weight_place()
   int row[BLOCK];     // -1: none
   int start[BLOCK];   // of the range
   int length[BLOCK];  // 0: not scored here
   float threshold[BLOCK];
+  Piece piece;
 };
 
 // Products of a pair of queries lie in lanes so that each lane has one query: lanes l and l ^ 2 of
@@ -85,15 +93,22 @@ __device__ __forceinline__ int column_of(int query, int head) {
   return weight_place(head) / 2 * 8 + lane_of(query, head) * 2 + head % 2;
 }
 
+// Places in a segment of candidates: how far ties at the threshold are kept, and where it ends. In
+// shared memory, as few tiles ask.
+struct alignas(8) Limits {
+  uint32_t ties, end;
+};
+
 struct SharedMemory {
   alignas(1024) uint8_t queries[2][BLOCK * QUERY_BYTES];  // of this block and the next
   alignas(1024) uint8_t tiles[STAGES][TILE_BYTES];
   float scales[STAGES][TILE];
   Rows rows[2];
+  Limits limits[COMPUTING / 32][2];  // of each warp's two queries
   int before[MOST_BLOCKS + 1];  // tiles of the blocks before
   int first_tile[MOST_BLOCKS];
   RankMemory rank;
-  alignas(8) uint64_t full[STAGES], free[STAGES], block_free[2];
+  alignas(8) uint64_t full[STAGES], free[STAGES], block_full[2], block_free[2];
 };
 
 static_assert(sizeof(SharedMemory) <= 227 * 1024, "what sm_90 gives a CTA");
@@ -202,11 +217,7 @@ __device__ __forceinline__ int owner_of(int tile, int total) {
   return (static_cast<uint32_t>(tile + 1) * count_shares(total) - 1) / total;
 }
 
-struct Piece {
-  int block, first, tiles;
-};
-
-// A CTA's pieces, in order: the same for those who feed and those who compute.
+// A CTA's pieces, in order.
 template <Mode MODE>
 struct Walk {
   const SharedMemory& shared;
@@ -230,6 +241,7 @@ struct Walk {
   }
 
   __device__ bool next(Piece& piece) {
+    piece = {0, 0, 0};
     if (MODE == Mode::REPAIR) {
       if (block >= blocks) return false;
       const Tiles tiles = find_tiles<MODE>(args, block);
@@ -248,9 +260,8 @@ struct Walk {
 
 // Where the candidates of a query in a piece go, a segment a warp: where the block begins, the
 // query's own area; else one of the CTA's four, as a CTA begins in the middle of one block at most.
-// order: how many pieces of the block are before.
-__device__ __forceinline__ int area_of(const Args& args, int row, int query, int cta, int order) {
-  return order == 0 ? row : args.num_queries + cta * BLOCK + query;
+__device__ __forceinline__ int area_of(const Args& args, int row, int query, int cta, bool begins) {
+  return begins ? row : args.num_queries + cta * BLOCK + query;
 }
 
 }  // namespace

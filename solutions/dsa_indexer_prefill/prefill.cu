@@ -42,17 +42,23 @@
 #include "register_shares.cuh"
 #include "score.cuh"
 #include "select.cuh"
+#include "tensor_map.cuh"
 
 namespace {
 
+template <Mode MODE>
 __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
 #pragma unroll
   for (int stage = 0; stage < STAGES; ++stage) {
-    init_barrier(&shared.full[stage], FEEDING);
+    init_barrier(&shared.full[stage], MODE == Mode::SAMPLE ? FEEDING : 32 + 1);  // and bytes
     init_barrier(&shared.free[stage], SPEAKERS);
   }
 #pragma unroll
-  for (int i = 0; i < 2; ++i) init_barrier(&shared.block_free[i], SPEAKERS);
+  for (int i = 0; i < 2; ++i) {
+    init_barrier(&shared.block_full[i], FEEDING);
+    init_barrier(&shared.block_free[i], SPEAKERS);
+  }
+  fence_barrier_init();
 }
 
 // Grid: one CTA an SM, or fewer
@@ -60,7 +66,7 @@ template <Mode MODE>
 __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
-  if (threadIdx.x == 0) init_barriers(shared);
+  if (threadIdx.x == 0) init_barriers<MODE>(shared);
   allow_next_launch();
   if (MODE != Mode::REPAIR) divide_work<MODE>(shared, args);  // from inputs alone
   __syncthreads();
@@ -167,6 +173,12 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
     args.num_keys = static_cast<int>(num_keys);
     args.slots = (args.num_keys + STRETCH - 1) / STRETCH;
     args.most_candidates = static_cast<int>(most_candidates);
+    if (num_keys > TOPK) {
+      const uint64_t sizes[2] = {DIM, static_cast<uint64_t>(num_keys)}, strides[1] = {DIM};
+      const uint32_t box[2] = {DIM, ROWS};
+      TVM_FFI_ICHECK(make_byte_map(args.map, args.codes, sizes, strides, box))
+          << "prefill: the driver refuses a tensor map of " << num_keys << " keys";
+    }
     const int64_t words = lay_out_table(args, static_cast<int*>(table.data_ptr()));
     const int64_t candidate_bytes = count_areas(args) * SEGMENTS * CAPACITY * sizeof(uint2);
     const int64_t sample_bytes = int64_t{args.num_queries} * args.slots * sizeof(float);

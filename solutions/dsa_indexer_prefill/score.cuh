@@ -85,24 +85,25 @@ __device__ __forceinline__ void load_weights(const Rows& rows, float (&weights)[
 // products of others are under way.
 template <Mode MODE>
 __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) {
-  Walk<MODE> walk(shared, args);
-  Piece piece;
   Turn<STAGES> stage;
-  Turn<2> buffer;
+  Side buffer;
   // What a shuffle returns is kept in its register, not computed anew for each tile.
   const int row = __shfl_sync(FULL, row_in_tile(), threadIdx.x % 32);
   const bool speaks = row % ROWS == 0;  // SPEAKERS lanes of a warp
   const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_BYTES);
-  while (walk.next(piece)) {
-    wait_own_phase(&shared.full[stage.at], stage.parity);  // the queries have landed too
-    const Rows& rows = shared.rows[buffer.at];
-    Sink<MODE> sink(shared, args, piece, rows);
+  while (true) {
+    wait_own_phase(&shared.block_full[buffer.at()], buffer.parity());
+    const Rows& rows = shared.rows[buffer.at()];
+    const int first = __shfl_sync(FULL, rows.piece.first, 0);  // the same in the whole warp
+    const int end = first + __shfl_sync(FULL, rows.piece.tiles, 0);
+    if (first == end) return;
+    Sink<MODE> sink(shared, args, rows);
     float weights[32], x[64] = {};
     load_weights(rows, weights);
     const uint32_t queries =
-        lower_word(shared.queries[buffer.at] + threadIdx.x / 256 * PAIR_BYTES);
+        lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * PAIR_BYTES);
 #pragma unroll 1
-    for (int tile = piece.first; tile < piece.first + piece.tiles; ++tile) {
+    for (int tile = first; tile < end; ++tile) {
       wait_own_phase(&shared.full[stage.at], stage.parity);
       start_products(x, tiles + stage.at * (TILE_BYTES >> 4), queries);
       const float scale = shared.scales[stage.at][row];
@@ -112,9 +113,9 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
       if (__any_sync(FULL, scale < 0.0f)) turn_products(x, scale, row & 8);
       sink.take(weigh(x, weights, row & 8) * fabsf(scale), place_of(tile, row));
     }
-    sink.close(shared, args, piece, rows);
+    sink.close(shared, args, rows);
     __syncwarp();  // no lane reads rows from here on
-    if (speaks) arrive(&shared.block_free[buffer.at]);
+    if (speaks) arrive(&shared.block_free[buffer.at()]);
     buffer.advance();
   }
 }

@@ -77,7 +77,7 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
     counts[i] = 0, found[i] = 0;
     if (first + i >= segments) continue;
     const int order = (first + i) / SEGMENTS;
-    const int area = area_of(args, row, row % BLOCK, share.x + order, order);
+    const int area = area_of(args, row, row % BLOCK, share.x + order, order == 0);
     found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
     counts[i] = args.counts[found[i]];
     is_dropped |= counts[i] > CAPACITY;

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
-#include "lane_mask.cuh"
+#include "lane_now.cuh"
 #include "plan.cuh"
 #include "rank.cuh"
 
@@ -30,14 +30,14 @@ struct Sink<Mode::SAMPLE> {
   OwnRange range;
   float* samples;
 
-  __device__ Sink(SharedMemory&, const Args& args, const Piece&, const Rows& rows) : range(rows) {
+  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows) : range(rows) {
     const int row = max(rows.row[own_query()], 0);
     samples = args.samples + static_cast<int64_t>(row) * args.slots;
   }
   __device__ void take(float score, int slot) {
     if (range.holds(sampled_key(slot))) samples[slot] = score;
   }
-  __device__ void close(SharedMemory&, const Args&, const Piece&, const Rows&) {}
+  __device__ void close(SharedMemory&, const Args&, const Rows&) {}
 };
 
 // Each warp has a segment of a query's candidates to itself: places follow from votes alone. Of the
@@ -49,25 +49,28 @@ struct Sink<Mode::FILTER> {
   OwnRange range;
   uint2* candidates;
   float threshold;
-  uint32_t place, limit;  // how far ties are kept; then how far the segment reaches, and SETTLED
-  static constexpr uint32_t SETTLED = 1u << 31;
+  uint32_t place;
+  Limits (&limits)[COMPUTING / 32][2];
 
-  __device__ Sink(SharedMemory& shared, const Args& args, const Piece& piece, const Rows& rows)
-      : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]) {
-    place = segment(args, rows, blockIdx.x - first_cta(shared, args, piece.block)) * CAPACITY;
-    limit = place + ties(rows, piece);
+  __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
+      : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]),
+        limits(shared.limits) {
+    place = segment(shared, args, rows) * CAPACITY;
+    limits[threadIdx.x / 32][threadIdx.x % 2] = {place + ties(rows), place + CAPACITY};
   }
 
-  static __device__ int first_cta(const SharedMemory& shared, const Args& args, int block) {
-    const int total = shared.before[(args.num_queries + BLOCK - 1) / BLOCK];
-    return owner_of(shared.before[block], total);
+  // Whether the block's first tile is one of the piece.
+  static __device__ bool begins(const SharedMemory& shared, const Piece& piece) {
+    return piece.first == shared.first_tile[piece.block];
   }
-  static __device__ int segment(const Args& args, const Rows& rows, int order) {
+  static __device__ int segment(const SharedMemory& shared, const Args& args, const Rows& rows) {
     const int query = own_query(), row = max(rows.row[query], 0);
-    return area_of(args, row, query, blockIdx.x, order) * SEGMENTS + threadIdx.x / 32 % SEGMENTS;
+    const int area = area_of(args, row, query, blockIdx.x, begins(shared, rows.piece));
+    return area * SEGMENTS + threadIdx.x / 32 % SEGMENTS;
   }
   // The piece's share of Tuning::TIES, by its share of the query's tiles.
-  static __device__ int ties(const Rows& rows, const Piece& piece) {
+  static __device__ int ties(const Rows& rows) {
+    const Piece& piece = rows.piece;
     const Range range = {rows.start[own_query()], rows.length[own_query()]};
     if (range.length == 0) return 0;
     const int first = max(piece.first, range.first_tile()), tiles = range.tiles();
@@ -77,33 +80,28 @@ struct Sink<Mode::FILTER> {
 
   __device__ void take(float score, int key) {
     const bool passes = range.holds(key) && !(score < threshold);  // or is no number
-    const uint32_t all = __ballot_sync(FULL, passes);
-    if (all == 0) return;
-    const uint32_t own = all & 0x55555555u << threadIdx.x % 2;  // of lanes with the same query
-    const uint32_t at = place + __popc(own & lanes_before());
-    const bool has_room = at < (limit & ~SETTLED) + ROWS;
-    if (passes && has_room) candidates[at] = make_uint2(__float_as_uint(score), key);
+    if (!__any_sync(FULL, passes)) return;
+    const int thread = thread_index_now();
+    Limits& limit = limits[thread / 32][thread % 2];
+    const uint32_t own = __ballot_sync(FULL, passes) & 0x55555555u << thread % 2;  // of the query
+    const uint32_t at = place + __popc(own & lanes_before_now()), ties = limit.ties;
+    if (passes && at < limit.end) candidates[at] = make_uint2(__float_as_uint(score), key);
     place += __popc(own);
-    if (__any_sync(FULL, place >= limit)) settle();
-  }
-
-  // In a segment that is full enough, scores at the threshold no longer pass.
-  __device__ void settle() {
-    const bool is_full = place >= limit;
-    const uint32_t end = (place / CAPACITY + 1) * CAPACITY;
+    // In a segment that is full enough, scores at the threshold no longer pass.
+    const bool is_full = place >= ties;
+    if (!__any_sync(FULL, is_full)) return;
     threshold = is_full && threshold < INFINITY ? score_of(key_of(threshold) + 1) : threshold;
-    limit = is_full ? (end - ROWS) | SETTLED : limit;
+    limit.ties = is_full ? ~0u : ties;
   }
 
-  __device__ void close(SharedMemory& shared, const Args& args, const Piece& piece,
-                        const Rows& rows) {
-    const int first = first_cta(shared, args, piece.block), order = blockIdx.x - first;
-    if (threadIdx.x == 0 && order == 0) {
+  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
+    const int block = rows.piece.block;
+    if (threadIdx.x == 0 && begins(shared, rows.piece)) {
       const int total = shared.before[(args.num_queries + BLOCK - 1) / BLOCK];
-      const int last = owner_of(shared.before[piece.block + 1] - 1, total);
-      args.shares[piece.block] = make_int2(first, last - first + 1);
+      const int last = owner_of(shared.before[block + 1] - 1, total);
+      args.shares[block] = make_int2(blockIdx.x, last - blockIdx.x + 1);
     }
-    const int at = segment(args, rows, order);
+    const int at = segment(shared, args, rows);
     if (threadIdx.x % 32 < 2 && rows.row[own_query()] >= 0) {
       args.counts[at] = place - at * CAPACITY;
     }
@@ -118,12 +116,12 @@ struct Sink<Mode::REPAIR> {
   static __device__ uint32_t* keys_of(const Args& args, int query) {
     return args.keys + (static_cast<int64_t>(blockIdx.x) * BLOCK + query) * args.num_keys;
   }
-  __device__ Sink(SharedMemory&, const Args& args, const Piece&, const Rows& rows)
+  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
       : range(rows), keys(keys_of(args, own_query())) {}
   __device__ void take(float score, int key) {
     if (range.holds(key)) keys[key] = key_of(score);
   }
-  __device__ void close(SharedMemory& shared, const Args& args, const Piece&, const Rows& rows) {
+  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
     sync_first<COMPUTING>();  // all scores are stored
     for (int query = 0; query < BLOCK; ++query) {
       const int row = rows.row[query], start = rows.start[query], length = rows.length[query];
