@@ -5,8 +5,8 @@
 #include <cstdint>
 
 // threadIdx.x.
-__device__ __forceinline__ int thread_index_now() {
-  int index;
+__device__ __forceinline__ uint32_t thread_index_now() {
+  uint32_t index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }

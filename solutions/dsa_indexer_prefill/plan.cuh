@@ -93,18 +93,11 @@ __device__ __forceinline__ int column_of(int query, int head) {
   return weight_place(head) / 2 * 8 + lane_of(query, head) * 2 + head % 2;
 }
 
-// Places in a segment of candidates: how far ties at the threshold are kept, and where it ends. In
-// shared memory, as few tiles ask.
-struct alignas(8) Limits {
-  uint32_t ties, end;
-};
-
 struct SharedMemory {
   alignas(1024) uint8_t queries[2][BLOCK * QUERY_BYTES];  // of this block and the next
   alignas(1024) uint8_t tiles[STAGES][TILE_BYTES];
   float scales[STAGES][TILE];
   Rows rows[2];
-  Limits limits[COMPUTING / 32][2];  // of each warp's two queries
   int before[MOST_BLOCKS + 1];  // tiles of the blocks before
   int first_tile[MOST_BLOCKS];
   RankMemory rank;

@@ -49,14 +49,12 @@ struct Sink<Mode::FILTER> {
   OwnRange range;
   uint2* candidates;
   float threshold;
-  uint32_t place;
-  Limits (&limits)[COMPUTING / 32][2];
+  uint32_t place, ties_end, end;
 
   __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
-      : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]),
-        limits(shared.limits) {
+      : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]) {
     place = segment(shared, args, rows) * CAPACITY;
-    limits[threadIdx.x / 32][threadIdx.x % 2] = {place + ties(rows), place + CAPACITY};
+    ties_end = place + ties(rows), end = place + CAPACITY;
   }
 
   // Whether the block's first tile is one of the piece.
@@ -81,17 +79,16 @@ struct Sink<Mode::FILTER> {
   __device__ void take(float score, int key) {
     const bool passes = range.holds(key) && !(score < threshold);  // or is no number
     if (!__any_sync(FULL, passes)) return;
-    const int thread = thread_index_now();
-    Limits& limit = limits[thread / 32][thread % 2];
-    const uint32_t own = __ballot_sync(FULL, passes) & 0x55555555u << thread % 2;  // of the query
-    const uint32_t at = place + __popc(own & lanes_before_now()), ties = limit.ties;
-    if (passes && at < limit.end) candidates[at] = make_uint2(__float_as_uint(score), key);
+    const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
+    const uint32_t own = __ballot_sync(FULL, passes) & of_query;
+    const uint32_t at = place + __popc(own & lanes_before_now());
+    if (passes && at < end) candidates[at] = make_uint2(__float_as_uint(score), key);
     place += __popc(own);
     // In a segment that is full enough, scores at the threshold no longer pass.
-    const bool is_full = place >= ties;
+    const bool is_full = place >= ties_end;
     if (!__any_sync(FULL, is_full)) return;
     threshold = is_full && threshold < INFINITY ? score_of(key_of(threshold) + 1) : threshold;
-    limit.ties = is_full ? ~0u : ties;
+    ties_end = is_full ? ~0u : ties_end;
   }
 
   __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
