@@ -67,6 +67,7 @@ __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
   if (threadIdx.x == 0) init_barriers<MODE>(shared);
+  if (MODE != Mode::SAMPLE && threadIdx.x == COMPUTING) prefetch_map(&args.map);
   allow_next_launch();
   if (MODE != Mode::REPAIR) divide_work<MODE>(shared, args);  // from inputs alone
   __syncthreads();
@@ -138,6 +139,16 @@ int64_t lay_out_table(Args& args, int* table) {
   return at - table;
 }
 
+// Of no use, and empty, where no key is scored.
+CUtensorMap map_codes(tvm::ffi::TensorView codes) {
+  CUtensorMap map = {};
+  const uint64_t num_keys = codes.size(0);
+  if (num_keys <= TOPK) return map;
+  TVM_FFI_ICHECK(make_byte_map<2>(map, codes.data_ptr(), {DIM, num_keys}, {DIM}, {DIM, ROWS}))
+      << "prefill: the driver refuses a tensor map of " << num_keys << " keys";
+  return map;
+}
+
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
 // table [words] int32, area [bytes] uint8: scratch. most_queries: of a group of launches.
 // most_candidates: of a query, that a selecting CTA takes.
@@ -157,8 +168,10 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
       << "prefill: expected at most " << MOST_BLOCKS * BLOCK << " queries, got " << most_queries;
   TVM_FFI_ICHECK(num_keys <= MOST_KEYS)
       << "prefill: expected at most " << MOST_KEYS << " keys, got " << num_keys;
+  const CUtensorMap map = map_codes(codes);
   for (int64_t first = 0; first < num_queries; first += most_queries) {
     Args args = {};
+    args.map = map;
     args.query = static_cast<const uint8_t*>(query.data_ptr()) + first * QUERY_BYTES;
     args.codes = static_cast<const uint8_t*>(codes.data_ptr());
     args.scales = static_cast<const float*>(scales.data_ptr());
@@ -173,12 +186,6 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
     args.num_keys = static_cast<int>(num_keys);
     args.slots = (args.num_keys + STRETCH - 1) / STRETCH;
     args.most_candidates = static_cast<int>(most_candidates);
-    if (num_keys > TOPK) {
-      const uint64_t sizes[2] = {DIM, static_cast<uint64_t>(num_keys)}, strides[1] = {DIM};
-      const uint32_t box[2] = {DIM, ROWS};
-      TVM_FFI_ICHECK(make_byte_map(args.map, args.codes, sizes, strides, box))
-          << "prefill: the driver refuses a tensor map of " << num_keys << " keys";
-    }
     const int64_t words = lay_out_table(args, static_cast<int*>(table.data_ptr()));
     const int64_t candidate_bytes = count_areas(args) * SEGMENTS * CAPACITY * sizeof(uint2);
     const int64_t sample_bytes = int64_t{args.num_queries} * args.slots * sizeof(float);

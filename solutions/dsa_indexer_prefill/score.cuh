@@ -107,10 +107,11 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
       wait_own_phase(&shared.full[stage.at], stage.parity);
       start_products(x, tiles + stage.at * (TILE_BYTES >> 4), queries);
       const float scale = shared.scales[stage.at][row];
+      const bool turns = __any_sync(FULL, scale < 0.0f);  // and all lanes have read theirs
       await_sums<0>(x);
       if (speaks) arrive(&shared.free[stage.at]);
       stage.advance();
-      if (__any_sync(FULL, scale < 0.0f)) turn_products(x, scale, row & 8);
+      if (turns) turn_products(x, scale, row & 8);
       sink.take(weigh(x, weights, row & 8) * fabsf(scale), place_of(tile, row));
     }
     sink.close(shared, args, rows);
