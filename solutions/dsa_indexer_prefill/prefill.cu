@@ -125,6 +125,16 @@ void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream,
   }
 }
 
+// Of no use, and empty, where no key is scored.
+CUtensorMap map_codes(tvm::ffi::TensorView codes) {
+  CUtensorMap map = {};
+  const uint64_t num_keys = codes.size(0);
+  if (num_keys <= TOPK) return map;
+  TVM_FFI_ICHECK(make_byte_map<2>(map, codes.data_ptr(), {DIM, num_keys}, {DIM}, {DIM, ROWS}))
+      << "prefill: the driver refuses a tensor map of " << num_keys << " keys";
+  return map;
+}
+
 // Areas for candidates: one a query, and four a CTA.
 int64_t count_areas(const Args& args) { return args.num_queries + MOST_CTAS * BLOCK; }
 
@@ -137,16 +147,6 @@ int64_t lay_out_table(Args& args, int* table) {
   args.thresholds = reinterpret_cast<float*>(at), at += queries;
   args.failed = at, at += 1 + queries;
   return at - table;
-}
-
-// Of no use, and empty, where no key is scored.
-CUtensorMap map_codes(tvm::ffi::TensorView codes) {
-  CUtensorMap map = {};
-  const uint64_t num_keys = codes.size(0);
-  if (num_keys <= TOPK) return map;
-  TVM_FFI_ICHECK(make_byte_map<2>(map, codes.data_ptr(), {DIM, num_keys}, {DIM}, {DIM, ROWS}))
-      << "prefill: the driver refuses a tensor map of " << num_keys << " keys";
-  return map;
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.

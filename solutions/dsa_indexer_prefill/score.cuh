@@ -46,9 +46,9 @@ __device__ __forceinline__ void turn_products(float (&x)[64], float scale,
   for (int i = 0; i < 64; ++i) x[i] *= signs[i / 2 % 2];
 }
 
-// Sum over the heads, without the scale, of the lane's query, in the first or second row of its two.
-// Twice max(x, 0) is x + |x|, which the units of the multiply-adds compute; a maximum is the
-// work of others, at half their rate. They take every other head each.
+// Sum over the heads, without the scale, of the lane's query, in the first or second row of its
+// two. Twice max(x, 0) is x + |x|, which the units of the multiply-adds compute; a maximum is the
+// work of others, at half their rate. Each takes every other head.
 __device__ __forceinline__ float weigh(const float (&x)[64], const float (&weights)[32],
                                        bool is_second) {
   float sums[2][2] = {};  // [row][of even or odd heads]
