@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(SELECTING, 3) select_kernel(const __grid_const
   const auto key_at = [&](int i) { return keys[i]; };
   const Bracket bracket = find_rank<SELECTING, 8>(shared.rank, count, TOPK, shared.rank.least,
                                                   shared.rank.most, FEW, key_at);
-  store_best<SELECTING, 4>(shared.rank, count, TOPK, bracket, key_at,
+  store_best<SELECTING, 2>(shared.rank, count, TOPK, bracket, key_at,
                         [&](int i) { return ids_of_keys[i]; }, ids);
 }
 
