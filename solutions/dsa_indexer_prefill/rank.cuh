@@ -85,7 +85,8 @@ __device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int 
   int above = 0, inside = count;
   while (low < high && inside > enough) {
     const int shift = max(32 - __clz(high - low) - BINS_LOG, 0);
-    for (int i = threadIdx.x; i < BINS; i += THREADS) memory.bins[i] = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) memory.bins[i * THREADS + threadIdx.x] = 0;
     sync_first<THREADS>();
     for (int first = threadIdx.x; first < count; first += THREADS * AT_ONCE) {
       const Keys<THREADS, AT_ONCE> keys(first, count, key_at);
