@@ -39,6 +39,7 @@ struct Side {
 // A thread takes chunk t % 8 of row t / 8 and of each 16th row on: 512 bytes in a row a warp.
 constexpr int ROWS_AT_ONCE = FEEDING / 8;
 static_assert(ROWS_AT_ONCE == ROWS, "a row of each group");
+static_assert(FEEDING == 2 * HEADS && BLOCK == 4, "a thread has a head of one query of each pair");
 
 __device__ __forceinline__ int feeder() { return threadIdx.x - COMPUTING; }
 
@@ -112,21 +113,27 @@ template <Mode MODE>
 __device__ __forceinline__ void place_rows(SharedMemory& shared, const Args& args, int buffer,
                                            int block) {
   Rows& rows = shared.rows[buffer];
-  const int head = feeder() % HEADS;
-#pragma unroll 1
-  for (int query = feeder() / HEADS; query < BLOCK; query += FEEDING / HEADS) {
-    const int row = max(row_of<MODE>(args, block, query), 0);
-    rows.weights[query / 2][lane_of(query % 2, head)][weight_place(head)] =
-        (head % 2 ? 1.0f : 0.5f) * __ldg(args.weights + row * HEADS + head);
+  const int head = feeder() % HEADS, query = feeder() / HEADS;
+  float weights[2];
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    const int row = max(row_of<MODE>(args, block, 2 * pair + query), 0);
+    weights[pair] = __ldg(args.weights + row * HEADS + head);
+  }
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    rows.weights[pair][lane_of(query, head)][weight_place(head)] =
+        (head % 2 ? 1.0f : 0.5f) * weights[pair];
   }
   if (feeder() >= BLOCK) return;
   const int row = row_of<MODE>(args, block, feeder());
+  const float threshold = MODE == Mode::FILTER ? args.thresholds[max(row, 0)] : 0.0f;
   const Range range = row < 0 ? Range{0, 0} : load_range(args, row);
   const bool is_scored = range.length > unscored<MODE>();
   rows.row[feeder()] = row;
   rows.start[feeder()] = range.start;
   rows.length[feeder()] = is_scored ? range.length : 0;
-  rows.threshold[feeder()] = MODE == Mode::FILTER && is_scored ? args.thresholds[row] : 0.0f;
+  rows.threshold[feeder()] = threshold;
 }
 
 // Tells the warps that compute of gathered tiles once they have landed, LAG behind their request.

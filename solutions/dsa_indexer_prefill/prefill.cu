@@ -16,7 +16,7 @@
 // Grid of score_kernel: one CTA an SM. Four queries are a block; its tiles of 128 keys and those of
 // all other blocks form one line, of which each CTA takes an equal share. Queries stay in shared
 // memory while keys go through a ring of six tiles. Four warps feed, by the copy engine where keys
-// follow one another. Four warpgroups multiply, half of a tile's keys by a pair of the queries each:
+// follow one another. Four warpgroups multiply half of a tile's keys by a pair of the queries each:
 // keys are the M of the instruction, so that the sum over heads stays in a quad. While one weighs
 // its products, the tensor cores work for the others.
 //

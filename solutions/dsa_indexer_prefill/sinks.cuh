@@ -126,10 +126,10 @@ struct Sink<Mode::REPAIR> {
       const uint32_t* found = keys_of(args, query) + start;
       const auto at = [&](int i) { return found[i]; };
       const Bracket bracket = find_rank<COMPUTING, 2>(shared.rank, length, TOPK, LEAST_KEY,
-                                                       NAN_KEY, FEW, at);
-      store_best<COMPUTING, 4>(shared.rank, length, TOPK, bracket, at,
-                            [&](int i) { return start + i; },
-                            args.ids + static_cast<int64_t>(row) * TOPK);
+                                                      NAN_KEY, FEW, at);
+      store_best<COMPUTING, 1>(shared.rank, length, TOPK, bracket, at,
+                               [&](int i) { return start + i; },
+                               args.ids + static_cast<int64_t>(row) * TOPK);
     }
   }
 };
