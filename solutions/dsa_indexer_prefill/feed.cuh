@@ -6,6 +6,7 @@
 #include "async_copy.cuh"
 #include "cta_barrier.cuh"
 #include "plan.cuh"
+#include "programmatic_launch.cuh"
 #include "small_copy.cuh"
 #include "tensor_map.cuh"
 #include "warpgroup.cuh"
@@ -163,6 +164,7 @@ template <Mode MODE>
 __device__ __forceinline__ void feed(SharedMemory& shared, const Args& args) {
   constexpr bool IS_SAMPLE = MODE == Mode::SAMPLE;
   constexpr int STEP = IS_SAMPLE ? 1 : FEEDING / 32;
+  if (MODE != Mode::FILTER) wait_for_launches_before();
   Walk<MODE> walk(shared, args);
   Piece piece;
   Turn<STAGES> stage;
@@ -176,11 +178,8 @@ __device__ __forceinline__ void feed(SharedMemory& shared, const Args& args) {
     if (IS_SAMPLE) announcer.finish(shared);
     wait_own_phase(&shared.block_free[buffer.at()], buffer.parity() ^ 1);  // the first wait is none
     if (feeder() == 0) shared.rows[buffer.at()].piece = piece;
-    if (!is_last) {
-      request_queries<MODE>(shared, args, buffer.at(), piece.block);
-      place_rows<MODE>(shared, args, buffer.at(), piece.block);
-      commit_copies();
-    }
+    if (!is_last) request_queries<MODE>(shared, args, buffer.at(), piece.block);
+    commit_copies();
     const int end = piece.first + piece.tiles;
     int tile = piece.first + ahead;
     const auto request = [&] {
@@ -194,6 +193,8 @@ __device__ __forceinline__ void feed(SharedMemory& shared, const Args& args) {
       stage.advance(STEP), tile += STEP;
     };
     if (tile < end) request();  // on its way while the queries land
+    if (MODE == Mode::FILTER) wait_for_launches_before();  // for thresholds: the rest are inputs
+    if (!is_last) place_rows<MODE>(shared, args, buffer.at(), piece.block);
     wait_copies<0>();
     publish_shared();
     arrive(&shared.block_full[buffer.at()]);

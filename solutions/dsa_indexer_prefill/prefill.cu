@@ -71,7 +71,6 @@ __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant
   allow_next_launch();
   if (MODE != Mode::REPAIR) divide_work<MODE>(shared, args);  // from inputs alone
   __syncthreads();
-  wait_for_launches_before();
   if (threadIdx.x < COMPUTING) {
     take_registers<Tuning::COMPUTING_REGISTERS>();
     compute<MODE>(shared, args);

@@ -9,6 +9,7 @@
 #include "overlapped_products.cuh"
 #include "plan.cuh"
 #include "positive_part.cuh"
+#include "programmatic_launch.cuh"
 #include "register_shares.cuh"
 #include "sinks.cuh"
 #include "warpgroup.cuh"
@@ -85,6 +86,7 @@ __device__ __forceinline__ void load_weights(const Rows& rows, float (&weights)[
 // products of others are under way.
 template <Mode MODE>
 __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) {
+  wait_for_launches_before();  // what is stored takes the place of what they read
   Turn<STAGES> stage;
   Side buffer;
   // What a shuffle returns is kept in its register, not computed anew for each tile.
