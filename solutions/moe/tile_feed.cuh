@@ -1,0 +1,221 @@
+// The warps that keep the stages of tiles full: one requests weights, two gather packed rows.
+//
+// A stage is free once both CTAs of the cluster have read theirs, whether they share weights or
+// not: so the two are never more than a ring apart.
+#pragma once
+
+#include "async_copy.cuh"
+#include "barrier_wait.cuh"
+#include "device_flags.cuh"
+#include "multicast.cuh"
+#include "small_copy.cuh"
+#include "tensor_map.cuh"
+#include "tile_plan.cuh"
+#include "warpgroup.cuh"
+
+namespace {
+
+__device__ __forceinline__ TileUnit take_tile(TileShared& shared, Ring<UNIT_STAGES>& units) {
+  wait_cta_phase(&shared.unit_full[units.stage], units.parity);
+  const TileUnit unit = shared.units[units.stage];
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(&shared.unit_free[units.stage]);
+  units.advance();
+  return unit;
+}
+
+// Weights of a block of k: 64 rows for each request, two requests a warpgroup. CTAs that share them
+// request those of one warpgroup each.
+template <Kind KIND>
+__device__ __forceinline__ void request_tile(TileShared& shared, const Args& args,
+                                             const TileUnit& unit, int rank, int block,
+                                             int stage) {
+  const CUtensorMap* map = KIND == FIRST ? &args.w1 : &args.w2;
+  uint64_t* full = &shared.full[stage];
+  arrive_expecting(full, sizeof(shared.weights[stage]));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int group = i / 2, half = i % 2;
+    const int row = KIND == FIRST ? unit.expert * 2 * WIDTH + half * WIDTH + unit.part * BLOCK +
+                                        group * BOX_ROWS
+                                  : unit.expert * HIDDEN + unit.part * 2 * BLOCK + i * BOX_ROWS;
+    uint8_t* to = shared.weights[stage][group] + half * BOX_ROWS * BLOCK;
+    if (!unit.is_shared) {
+      copy_box(to, map, full, block * BLOCK, 0, 0, 0, row / 32);
+    } else if (group == rank) {
+      copy_box_to((1 << PAIR) - 1, to, map, full, block * BLOCK, 0, 0, 0, row / 32);
+    }
+  }
+}
+
+// The first CTA of a cluster takes a ticket for both.
+__device__ __forceinline__ void take_ticket(TileShared& shared, const Args& args, int slot) {
+  const uint32_t ticket = atomicAdd(args.routing.ticket, 1);
+  for (int rank = 0; rank < PAIR; ++rank) {
+    send(address_in(shared_address(&shared.tickets[slot]), rank), ticket,
+         address_in(shared_address(&shared.ticket_full[slot]), rank));
+  }
+}
+
+template <Kind KIND>
+__device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& args,
+                                               const TileUnit& unit, int rank, int next_slot,
+                                               Ring<TILE_STAGES>& ring) {
+  constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
+  // Tickets have two places: the other CTA has read the last one but one.
+  static_assert(TILE_STAGES + AHEAD < WIDTH_BLOCKS, "CTAs are less than a ring apart");
+#pragma unroll 1
+  for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
+    wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
+    if (threadIdx.x % 32 == 0) {
+      request_tile<KIND>(shared, args, unit, rank, block, ring.stage);
+      if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) take_ticket(shared, args, next_slot);
+    }
+    __syncwarp();
+    ring.advance();
+  }
+}
+
+// One warp: finds units, tells the others of them, requests their weights.
+__device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args& args, int rank) {
+  const int lane = threadIdx.x % 32;
+  const int rows = args.routing.counts[lane], rows_through = scan_lanes(rows);
+  Ring<UNIT_STAGES> units;
+  Ring<TILE_STAGES> ring;
+  Ring<2> tickets;
+  if (rank == 0 && lane == 0) take_ticket(shared, args, 0);
+  while (true) {
+    uint64_t* ticket_full = &shared.ticket_full[tickets.stage];
+    if (lane == 0) arrive_expecting(ticket_full, sizeof(int));
+    wait_phase(ticket_full, tickets.parity);
+    const TileUnit unit = find_tile(shared.tickets[tickets.stage], rank, rows, rows_through);
+    tickets.advance();
+    wait_cta_phase(&shared.unit_free[units.stage], units.parity ^ 1);
+    if (lane == 0) {
+      shared.units[units.stage] = unit;
+      arrive(&shared.unit_full[units.stage]);
+    }
+    units.advance();
+    if (unit.kind == NONE) return;
+    if (unit.kind == FIRST) {
+      feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, ring);
+    } else {
+      feed_tile_unit<SECOND>(shared, args, unit, rank, tickets.stage, ring);
+    }
+  }
+}
+
+constexpr int TILE_COPIES = TILE_ROWS * 8 / TILE_FEEDERS;  // chunks of a thread in a block of k
+constexpr int COPY_ROWS = TILE_FEEDERS / 8;                // from one of them to the next
+
+static_assert(COPY_ROWS % 8 == 0, "a thread's chunks have the same place in their rows");
+
+// Where a thread's chunks of packed rows lie, in chunks: in rows of x found through their tokens,
+// or in rows of C, which follow one another.
+template <Kind KIND>
+struct TileSources {
+  uint32_t chunks[KIND == FIRST ? TILE_COPIES : 1];
+  const float *row_scales[2], *weight_scale;
+
+  __device__ __forceinline__ void find(const Args& args, const TileUnit& unit) {
+    constexpr uint32_t ROW = Product<KIND>::K / 16;  // chunks
+    const int thread = threadIdx.x - MULTIPLYING - 32, first = thread / 8;
+    if (KIND == FIRST) {
+      const int* tokens = args.routing.row_token + unit.first_row;
+#pragma unroll
+      for (int i = 0; i < TILE_COPIES; ++i) {
+        chunks[i] = tokens[min(first + COPY_ROWS * i, unit.rows - 1)] * ROW + thread % 8;
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        row_scales[i] = args.x_scale + tokens[min(thread + i * TILE_FEEDERS, unit.rows - 1)];
+      }
+      weight_scale = args.w1_scale + (unit.expert * 2 * WIDTH_BLOCKS + unit.part +
+                                      thread % 2 * WIDTH_BLOCKS) * HIDDEN_BLOCKS;
+    } else {
+      chunks[0] = (unit.first_row + first) * ROW + thread % 8;
+      row_scales[0] = args.tile_scale + int64_t{unit.tile} * WIDTH_BLOCKS * TILE_ROWS +
+                      thread % 32 * 4;
+      weight_scale = args.w2_scale + (unit.expert * HIDDEN_BLOCKS + 2 * unit.part + thread % 2) *
+                                         WIDTH_BLOCKS;
+    }
+  }
+  __device__ __forceinline__ int64_t byte(int i) const {
+    constexpr int64_t STEP = COPY_ROWS * Product<KIND>::K;
+    return KIND == FIRST ? int64_t{chunks[i]} * 16 : int64_t{chunks[0]} * 16 + i * STEP;
+  }
+};
+
+template <Kind KIND>
+__device__ __forceinline__ void request_rows(TileShared& shared, const Args& args,
+                                             const TileUnit& unit,
+                                             const TileSources<KIND>& sources, int block,
+                                             int stage) {
+  const int thread = threadIdx.x - MULTIPLYING - 32, row = thread / 8;
+  const uint8_t* from = (KIND == FIRST ? args.x : args.c) + block * BLOCK;
+  uint8_t* to = shared.rows[stage] + swizzled(row, thread % 8);
+#pragma unroll
+  for (int i = 0; i < TILE_COPIES; ++i) {
+    if (row + COPY_ROWS * i < unit.rows) {
+      copy_chunk(to + i * COPY_ROWS * BLOCK, from + sources.byte(i));
+    }
+  }
+  float* scales = shared.row_scales[stage];
+  if (KIND == FIRST) {
+    const int64_t at = int64_t{block} * args.num_tokens;
+    copy_word(scales + thread, sources.row_scales[0] + at);
+    copy_word(scales + thread + TILE_FEEDERS, sources.row_scales[1] + at);
+  } else if (thread < TILE_ROWS / 4) {
+    copy_chunk(scales + 4 * thread, sources.row_scales[0] + block * TILE_ROWS);
+  }
+  if (thread < 2) copy_word(shared.weight_scales[stage] + thread, sources.weight_scale + block);
+  commit_copies();
+}
+
+// Copies of a stage but for the last PENDING ones have landed: tensor cores may read them. Said
+// here and not where they are read, where it would stand in the way of products.
+template <int PENDING>
+__device__ __forceinline__ void publish_rows(TileShared& shared, int stage) {
+  wait_copies<PENDING>();
+  publish_shared();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(&shared.full[stage]);
+}
+
+template <Kind KIND>
+__device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& args,
+                                               const TileUnit& unit, Ring<TILE_STAGES>& ring) {
+  TileSources<KIND> sources;
+  sources.find(args, unit);
+  if (KIND == SECOND) {
+    while (load_acquire(args.routing.done + unit.tile) < TILE_DONE) __nanosleep(20);
+    __syncwarp();
+  }
+  int last = 0;
+#pragma unroll 1
+  for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
+    wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
+    request_rows<KIND>(shared, args, unit, sources, block, ring.stage);
+    if (block > 0) publish_rows<1>(shared, last);
+    last = ring.stage;
+    ring.advance();
+  }
+  publish_rows<0>(shared, last);
+}
+
+// Two warps: gather the packed rows of unit after unit.
+__device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args) {
+  Ring<UNIT_STAGES> units;
+  Ring<TILE_STAGES> ring;
+  while (true) {
+    const TileUnit unit = take_tile(shared, units);
+    if (unit.kind == NONE) return;
+    if (unit.kind == FIRST) {
+      feed_tile_rows<FIRST>(shared, args, unit, ring);
+    } else {
+      feed_tile_rows<SECOND>(shared, args, unit, ring);
+    }
+  }
+}
+
+}  // namespace
