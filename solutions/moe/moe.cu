@@ -127,6 +127,8 @@ __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant_
       feed_tile_weights(shared, args, rank);
     } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
       feed_tiles(shared, args);
+    } else {
+      clear_blank_rows(args);
     }
   }
   __syncwarp();
@@ -242,7 +244,6 @@ struct Call {
   Args args;
   RouteArgs route;
   const void *w1, *w2;
-  __nv_bfloat16* output;
   int num_sms;
   cudaStream_t stream;
 };
@@ -259,8 +260,8 @@ void launch_routing(const Call& call) {
   launch(pack_kernel, {dim3(packers), ROUTERS, 0, CHAINED}, call.stream, call.route);
 }
 
-void launch_combine(const Call& call) {
-  const CombineArgs args = {call.args.routing, call.args.expert_out, call.output};
+void launch_combine(const Call& call, bool is_cleared) {
+  const CombineArgs args = {call.args.routing, call.args.expert_out, call.args.output, is_cleared};
   const dim3 grid(call.args.num_tokens, COMBINE_PARTS);
   launch(combine_kernel, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
@@ -276,7 +277,7 @@ void run_stream(Call& call) {
   launch_routing(call);
   const Launch it = {dim3(call.num_sms), THREADS, BYTES, CHAINED};
   launch(stream_kernel<S>, it, call.stream, call.args);
-  launch_combine(call);
+  launch_combine(call, false);
 }
 
 void run_tiles(Call& call) {
@@ -289,7 +290,7 @@ void run_tiles(Call& call) {
   launch_routing(call);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};
   launch(tile_kernel, it, call.stream, call.args);
-  launch_combine(call);
+  launch_combine(call, true);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
@@ -313,7 +314,7 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
                 static_cast<int>(offset),
                 args.num_tokens};
   call.w1 = w1.data_ptr(), call.w2 = w2.data_ptr();
-  call.output = static_cast<__nv_bfloat16*>(output.data_ptr());
+  args.output = static_cast<__nv_bfloat16*>(output.data_ptr());
   call.num_sms = num_sms;
   const DLDevice device = logits.device();
   call.stream =

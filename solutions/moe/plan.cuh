@@ -44,6 +44,7 @@ struct Args {
   float* c_scale;               // [capacity, 64]
   float* tile_scale;            // [row tiles, 16, 128] of C, in tiles: tile_plan.cuh
   __nv_bfloat16* expert_out;    // [capacity, 7168] packed rows, not weighted
+  __nv_bfloat16* output;        // [T, 7168]
   int num_tokens, capacity;
 };
 

@@ -203,6 +203,26 @@ __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& a
   publish_rows<0>(shared, last);
 }
 
+// One warp a CTA: rows of the output without a local expert become zeros while DRAM has little else
+// to do. A CTA looks at 32 tokens at a time.
+__device__ __forceinline__ void clear_blank_rows(const Args& args) {
+  const int lane = threadIdx.x % 32;
+  for (int first = 32 * blockIdx.x; first < args.num_tokens; first += 32 * gridDim.x) {
+    const int token = min(first + lane, args.num_tokens - 1);
+    const int4* slots = reinterpret_cast<const int4*>(args.routing.slot_row) + 2 * token;
+    const int4 low = slots[0], high = slots[1];
+    // A slot without a row is -1: all bits.
+    const int all = low.x & low.y & low.z & low.w & high.x & high.y & high.z & high.w;
+    uint32_t blank = __ballot_sync(FULL, all == -1 && first + lane < args.num_tokens);
+    for (; blank != 0; blank &= blank - 1) {
+      const int64_t row = first + __ffs(blank) - 1;
+      int4* output = reinterpret_cast<int4*>(args.output + row * HIDDEN) + lane;
+#pragma unroll 4
+      for (int i = 0; i < HIDDEN / (8 * 32); ++i) output[32 * i] = int4{};
+    }
+  }
+}
+
 // Two warps: gather the packed rows of unit after unit.
 __device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args) {
   Ring<UNIT_STAGES> units;
