@@ -46,6 +46,7 @@
 #include "tile_feed.cuh"
 #include "tile_multiply.cuh"
 #include "tile_plan.cuh"
+#include "tile_scales.cuh"
 
 namespace {
 
@@ -229,7 +230,9 @@ int64_t place_scratch(uint8_t* base, int64_t num_tokens, Args& args) {
   scratch.take(routing.block_counts, (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS * LOCAL);
   scratch.take(args.c, 2 * capacity * WIDTH);
   scratch.take(args.c_scale, capacity * PIECES);
-  scratch.take(args.tile_scale, (LOCAL + capacity / TILE_ROWS) * WIDTH_BLOCKS * TILE_ROWS);
+  const int64_t tiled_rows = (LOCAL + capacity / TILE_ROWS) * TILE_ROWS;
+  scratch.take(args.x_tile_scale, tiled_rows * HIDDEN_BLOCKS);
+  scratch.take(args.c_tile_scale, tiled_rows * WIDTH_BLOCKS);
   scratch.take(args.expert_out, capacity * HIDDEN);
   return scratch.used;
 }
@@ -288,6 +291,8 @@ void run_tiles(Call& call) {
   describe_tiles(call.args, call.w1, call.w2);
   allow_shared(tile_kernel, BYTES);
   launch_routing(call);
+  const Launch scales = {dim3(call.num_sms), SCALE_THREADS, 0, CHAINED};
+  launch(tile_scales_kernel, scales, call.stream, call.args);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};
   launch(tile_kernel, it, call.stream, call.args);
   launch_combine(call, true);

@@ -110,65 +110,60 @@ constexpr int COPY_ROWS = TILE_FEEDERS / 8;                // from one of them t
 
 static_assert(COPY_ROWS % 8 == 0, "a thread's chunks have the same place in their rows");
 
-// Where a thread's chunks of packed rows lie, in chunks: in rows of x found through their tokens,
-// or in rows of C, which follow one another.
+// Where a thread's chunks of packed rows lie: in rows of x found through their tokens, or in rows of
+// C, which follow one another. Pointers move on from block to block, so that they stay registers.
 template <Kind KIND>
 struct TileSources {
-  uint32_t chunks[KIND == FIRST ? TILE_COPIES : 1];
-  const float *row_scales[2], *weight_scale;
+  uint32_t chunks[TILE_COPIES];  // of x, from its begin
+  const uint8_t* rows;
+  const float *row_scales, *weight_scale;
+  int left;  // rows from the thread's first one on
 
   __device__ __forceinline__ void find(const Args& args, const TileUnit& unit) {
     constexpr uint32_t ROW = Product<KIND>::K / 16;  // chunks
+    constexpr int TILE_SCALES = Product<KIND>::BLOCKS * TILE_ROWS;
     const int thread = threadIdx.x - MULTIPLYING - 32, first = thread / 8;
+    left = unit.rows - first;
     if (KIND == FIRST) {
       const int* tokens = args.routing.row_token + unit.first_row;
 #pragma unroll
       for (int i = 0; i < TILE_COPIES; ++i) {
         chunks[i] = tokens[min(first + COPY_ROWS * i, unit.rows - 1)] * ROW + thread % 8;
       }
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        row_scales[i] = args.x_scale + tokens[min(thread + i * TILE_FEEDERS, unit.rows - 1)];
-      }
+      rows = args.x;
       weight_scale = args.w1_scale + (unit.expert * 2 * WIDTH_BLOCKS + unit.part +
                                       thread % 2 * WIDTH_BLOCKS) * HIDDEN_BLOCKS;
     } else {
-      chunks[0] = (unit.first_row + first) * ROW + thread % 8;
-      row_scales[0] = args.tile_scale + int64_t{unit.tile} * WIDTH_BLOCKS * TILE_ROWS +
-                      thread % 32 * 4;
+      rows = args.c + int64_t{unit.first_row + first} * WIDTH + thread % 8 * 16;
       weight_scale = args.w2_scale + (unit.expert * HIDDEN_BLOCKS + 2 * unit.part + thread % 2) *
                                          WIDTH_BLOCKS;
     }
+    row_scales = (KIND == FIRST ? args.x_tile_scale : args.c_tile_scale) +
+                 int64_t{unit.tile} * TILE_SCALES + thread % (TILE_ROWS / 4) * 4;
   }
   __device__ __forceinline__ int64_t byte(int i) const {
-    constexpr int64_t STEP = COPY_ROWS * Product<KIND>::K;
-    return KIND == FIRST ? int64_t{chunks[i]} * 16 : int64_t{chunks[0]} * 16 + i * STEP;
+    return KIND == FIRST ? int64_t{chunks[i]} * 16 : int64_t{i} * COPY_ROWS * WIDTH;
+  }
+  __device__ __forceinline__ void advance() {
+    rows += BLOCK, row_scales += TILE_ROWS, weight_scale += 1;
   }
 };
 
 template <Kind KIND>
-__device__ __forceinline__ void request_rows(TileShared& shared, const Args& args,
-                                             const TileUnit& unit,
-                                             const TileSources<KIND>& sources, int block,
-                                             int stage) {
-  const int thread = threadIdx.x - MULTIPLYING - 32, row = thread / 8;
-  const uint8_t* from = (KIND == FIRST ? args.x : args.c) + block * BLOCK;
-  uint8_t* to = shared.rows[stage] + swizzled(row, thread % 8);
+__device__ __forceinline__ void request_rows(TileShared& shared,
+                                             const TileSources<KIND>& sources, int stage) {
+  const int thread = threadIdx.x - MULTIPLYING - 32;
+  uint8_t* to = shared.rows[stage] + swizzled(thread / 8, thread % 8);
 #pragma unroll
   for (int i = 0; i < TILE_COPIES; ++i) {
-    if (row + COPY_ROWS * i < unit.rows) {
-      copy_chunk(to + i * COPY_ROWS * BLOCK, from + sources.byte(i));
+    if (COPY_ROWS * i < sources.left) {
+      copy_chunk(to + i * COPY_ROWS * BLOCK, sources.rows + sources.byte(i));
     }
   }
-  float* scales = shared.row_scales[stage];
-  if (KIND == FIRST) {
-    const int64_t at = int64_t{block} * args.num_tokens;
-    copy_word(scales + thread, sources.row_scales[0] + at);
-    copy_word(scales + thread + TILE_FEEDERS, sources.row_scales[1] + at);
-  } else if (thread < TILE_ROWS / 4) {
-    copy_chunk(scales + 4 * thread, sources.row_scales[0] + block * TILE_ROWS);
+  if (thread < TILE_ROWS / 4) {
+    copy_chunk(shared.row_scales[stage] + 4 * thread, sources.row_scales);
   }
-  if (thread < 2) copy_word(shared.weight_scales[stage] + thread, sources.weight_scale + block);
+  if (thread < 2) copy_word(shared.weight_scales[stage] + thread, sources.weight_scale);
   commit_copies();
 }
 
@@ -195,7 +190,8 @@ __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& a
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
-    request_rows<KIND>(shared, args, unit, sources, block, ring.stage);
+    request_rows<KIND>(shared, sources, ring.stage);
+    sources.advance();
     if (block > 0) publish_rows<1>(shared, last);
     last = ring.stage;
     ring.advance();

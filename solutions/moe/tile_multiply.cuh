@@ -137,7 +137,7 @@ __device__ __forceinline__ void write_tile(TileShared& shared, const Args& args,
                                                                 codes[2] | codes[3] << 16};
     }
     if (group == 0 && quarter == 0) {
-      args.tile_scale[(int64_t{unit.tile} * WIDTH_BLOCKS + unit.part) * TILE_ROWS + row] = scale;
+      args.c_tile_scale[(int64_t{unit.tile} * WIDTH_BLOCKS + unit.part) * TILE_ROWS + row] = scale;
     }
   }
   __syncwarp();

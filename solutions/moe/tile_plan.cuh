@@ -52,6 +52,23 @@ struct TileShared {
   uint64_t is_ahead;  // the first warpgroup's first product of a unit is there
 };
 
+// Packed rows of a row tile, counted over all experts.
+struct TileRows {
+  int expert, first_row, rows;
+};
+
+// For a whole warp whose lanes hold the rows of an expert each, and the sums of rows and of tiles.
+__device__ __forceinline__ TileRows find_rows(int tile, int rows, int rows_through,
+                                              int tiles_through) {
+  const int expert = __popc(__ballot_sync(FULL, tiles_through <= tile));
+  const int all_rows = __shfl_sync(FULL, rows, expert);
+  const int row_before = __shfl_sync(FULL, rows_through, expert) - all_rows;
+  const int tiles = (all_rows + TILE_ROWS - 1) / TILE_ROWS;
+  const int within = tile - (__shfl_sync(FULL, tiles_through, expert) - tiles);
+  return {expert, row_before + within * TILE_ROWS,
+          min(all_rows - within * TILE_ROWS, TILE_ROWS)};
+}
+
 // The tile that one CTA of a cluster has of a ticket, found by a whole warp whose lanes hold the
 // rows of an expert each and their sums. As in find_unit(), all of the first product come first.
 __device__ __forceinline__ TileUnit find_tile(int ticket, int rank, int rows, int rows_through) {
@@ -65,17 +82,14 @@ __device__ __forceinline__ TileUnit find_tile(int ticket, int rank, int rows, in
   if (expert == LOCAL) return unit;
   const int of_expert = __shfl_sync(FULL, tiles, expert);
   const int tile_before = __shfl_sync(FULL, tiles_through, expert) - of_expert;
-  const int all_rows = __shfl_sync(FULL, rows, expert);
-  const int row_before = __shfl_sync(FULL, rows_through, expert) - all_rows;
   const int within = index - tile_before * (parts / PAIR), pairs = of_expert / PAIR;
   unit.is_shared = within < pairs * parts;
   const int tile = unit.is_shared ? PAIR * (within % pairs) + rank : of_expert - 1;
   unit.kind = is_first ? FIRST : SECOND;
-  unit.expert = expert;
   unit.part = unit.is_shared ? within / pairs : PAIR * (within - pairs * parts) + rank;
-  unit.first_row = row_before + tile * TILE_ROWS;
-  unit.rows = min(all_rows - tile * TILE_ROWS, TILE_ROWS);
   unit.tile = tile_before + tile;
+  const TileRows place = find_rows(unit.tile, rows, rows_through, tiles_through);
+  unit.expert = place.expert, unit.first_row = place.first_row, unit.rows = place.rows;
   return unit;
 }
 
