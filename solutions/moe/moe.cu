@@ -1,4 +1,4 @@
-// FP8 mixture of experts with DeepSeek routing, for calls that the weights' bytes bind.
+// FP8 mixture of experts with DeepSeek routing.
 //
 // Definition moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048. For token t and the
 // local experts e among the 8 that it selects, with dequantised X, W1 and W2:
@@ -9,13 +9,17 @@
 // Launches: routing and packing (one cluster up to 128 tokens, two launches beyond), both products
 // in one persistent kernel, combine. From the second on they are set up while the one before runs.
 //
+// Two kernels multiply. Tiles (tile_multiply.cuh), in front of which scales are put in their order,
+// serve calls that the tensor cores bind. The rest of this is of the other one, for calls that the
+// weights' bytes bind.
+//
 // The persistent kernel, one CTA an SM: units are 64 TILES weight rows of an expert times up to
 // ROWS packed rows, taken in order from a counter, the first product's before the second's. A warp
 // requests weights into a deep ring, three warps request packed rows, two warpgroups multiply.
 // Weights are the tall operand of wgmma, packed rows the narrow one.
 //
 // Bytes: 44 MB of weights an expert that is hit; flops: 88 MFLOP a packed row. DRAM binds up to
-// about a thousand tokens, and choose() in kernel.py takes this route to 1536.
+// about a thousand tokens, and choose() in kernel.py takes units of these to 1536.
 //
 // Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
 // first product to the second, which waits, tile by tile, for C alone. Units are small, and an SM
@@ -300,7 +304,7 @@ void run_tiles(Call& call) {
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
 // offset: of the first local expert, between -512 and 512. scratch: count_scratch_bytes(T) bytes.
-// tiles, rows: the shape of a unit, one of those below.
+// tiles, rows: the shape of a unit, one of those below; the last has products of its own.
 void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, TensorView w1,
          TensorView w1_scale, TensorView w2, TensorView w2_scale, int64_t offset, double scaling,
          TensorView output, TensorView scratch, int64_t num_sms, int64_t tiles, int64_t rows) {

@@ -110,8 +110,8 @@ constexpr int COPY_ROWS = TILE_FEEDERS / 8;                // from one of them t
 
 static_assert(COPY_ROWS % 8 == 0, "a thread's chunks have the same place in their rows");
 
-// Where a thread's chunks of packed rows lie: in rows of x found through their tokens, or in rows of
-// C, which follow one another. Pointers move on from block to block, so that they stay registers.
+// Where a thread's chunks of packed rows lie: in rows of x found through their tokens, or in rows
+// of C, which follow one another. Pointers move on from block to block: so they stay registers.
 template <Kind KIND>
 struct TileSources {
   uint32_t chunks[TILE_COPIES];  // of x, from its begin
