@@ -46,6 +46,7 @@ __device__ __forceinline__ void add_scaled(float (&acc)[TILE_COLUMNS / 2],
 // This warp has read the stage, as both CTAs of the cluster learn.
 __device__ __forceinline__ void free_stage(TileShared& shared, int stage) {
   const int lane = threadIdx.x % 32;
+  __syncwarp();
   if (lane < PAIR) arrive_at(&shared.free[stage], lane);
 }
 
