@@ -81,7 +81,8 @@ __device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
 __device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
 #pragma unroll 1
   for (int i = 0; i < TILE_STAGES; ++i) {
-    init_barrier(&shared.full[i], 1 + TILE_FEEDERS / 32);
+    init_barrier(&shared.landed[i], TILE_FEEDERS);
+    init_barrier(&shared.full[i], 2);
     init_barrier(&shared.free[i], PAIR * MULTIPLYING / 32);
   }
 #pragma unroll 1
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant_
     } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
       feed_tiles(shared, args);
     } else {
-      clear_blank_rows(args);
+      publish_tiles(shared);
     }
   }
   __syncwarp();

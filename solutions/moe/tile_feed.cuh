@@ -1,4 +1,5 @@
-// The warps that keep the stages of tiles full: one requests weights, two gather packed rows.
+// The warps that keep the stages of tiles full: one requests weights, two gather packed rows, one
+// makes these visible to the tensor cores.
 //
 // A stage is free once both CTAs of the cluster have read theirs, whether they share weights or
 // not: so the two are never more than a ring apart.
@@ -48,6 +49,33 @@ __device__ __forceinline__ void request_tile(TileShared& shared, const Args& arg
   }
 }
 
+// Rows of the output without a local expert, which a warp of each CTA fills with zeros while it has
+// nothing else to do: DRAM has little while the tensor cores bind. 32 tokens at a time.
+struct BlankRows {
+  static constexpr int STEPS = HIDDEN / (32 * 8);  // of 16 bytes a lane in a row
+  int first_token, step = 0;
+  uint32_t blank = 0;  // those of the 32 tokens that are left
+
+  // Writes 512 bytes, or looks for rows; returns false behind the last one.
+  __device__ __forceinline__ bool advance(const Args& args) {
+    const int lane = threadIdx.x % 32;
+    if (blank == 0) {
+      first_token += 32 * gridDim.x;
+      if (first_token >= args.num_tokens) return false;
+      const int token = min(first_token + lane, args.num_tokens - 1);
+      const int4* slots = reinterpret_cast<const int4*>(args.routing.slot_row) + 2 * token;
+      const int4 a = slots[0], b = slots[1];
+      const int all = a.x & a.y & a.z & a.w & b.x & b.y & b.z & b.w;  // no row is -1: all bits
+      blank = __ballot_sync(FULL, all == -1 && first_token + lane < args.num_tokens);
+      return true;
+    }
+    const int64_t token = first_token + __ffs(blank) - 1;
+    reinterpret_cast<int4*>(args.output + token * HIDDEN)[step * 32 + lane] = int4{};
+    if (++step == STEPS) step = 0, blank &= blank - 1;
+    return true;
+  }
+};
+
 // The first CTA of a cluster takes a ticket for both.
 __device__ __forceinline__ void take_ticket(TileShared& shared, const Args& args, int slot) {
   const uint32_t ticket = atomicAdd(args.routing.ticket, 1);
@@ -60,7 +88,7 @@ __device__ __forceinline__ void take_ticket(TileShared& shared, const Args& args
 template <Kind KIND>
 __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& args,
                                                const TileUnit& unit, int rank, int next_slot,
-                                               Ring<TILE_STAGES>& ring) {
+                                               BlankRows& blank_rows, Ring<TILE_STAGES>& ring) {
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
   // Tickets have two places: the other CTA has read the last one but one.
   static_assert(TILE_STAGES + AHEAD < WIDTH_BLOCKS, "CTAs are less than a ring apart");
@@ -72,6 +100,7 @@ __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& a
       if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) take_ticket(shared, args, next_slot);
     }
     __syncwarp();
+    if (KIND == FIRST) blank_rows.advance(args), blank_rows.advance(args);
     ring.advance();
   }
 }
@@ -83,6 +112,7 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
   Ring<UNIT_STAGES> units;
   Ring<TILE_STAGES> ring;
   Ring<2> tickets;
+  BlankRows blank_rows = {32 * (int(blockIdx.x) - int(gridDim.x))};
   if (rank == 0 && lane == 0) take_ticket(shared, args, 0);
   while (true) {
     uint64_t* ticket_full = &shared.ticket_full[tickets.stage];
@@ -96,12 +126,14 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
       arrive(&shared.unit_full[units.stage]);
     }
     units.advance();
-    if (unit.kind == NONE) return;
+    if (unit.kind == NONE) break;
     if (unit.kind == FIRST) {
-      feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, ring);
+      feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     } else {
-      feed_tile_unit<SECOND>(shared, args, unit, rank, tickets.stage, ring);
+      feed_tile_unit<SECOND>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     }
+  }
+  while (blank_rows.advance(args)) {
   }
 }
 
@@ -164,17 +196,7 @@ __device__ __forceinline__ void request_rows(TileShared& shared,
     copy_chunk(shared.row_scales[stage] + 4 * thread, sources.row_scales);
   }
   if (thread < 2) copy_word(shared.weight_scales[stage] + thread, sources.weight_scale);
-  commit_copies();
-}
-
-// Copies of a stage but for the last PENDING ones have landed: tensor cores may read them. Said
-// here and not where they are read, where it would stand in the way of products.
-template <int PENDING>
-__device__ __forceinline__ void publish_rows(TileShared& shared, int stage) {
-  wait_copies<PENDING>();
-  publish_shared();
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(&shared.full[stage]);
+  arrive_with_copies(&shared.landed[stage]);
 }
 
 template <Kind KIND>
@@ -186,36 +208,12 @@ __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& a
     while (load_acquire(args.routing.done + unit.tile) < TILE_DONE) __nanosleep(20);
     __syncwarp();
   }
-  int last = 0;
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
     request_rows<KIND>(shared, sources, ring.stage);
     sources.advance();
-    if (block > 0) publish_rows<1>(shared, last);
-    last = ring.stage;
     ring.advance();
-  }
-  publish_rows<0>(shared, last);
-}
-
-// One warp a CTA: rows of the output without a local expert become zeros while DRAM has little else
-// to do. A CTA looks at 32 tokens at a time.
-__device__ __forceinline__ void clear_blank_rows(const Args& args) {
-  const int lane = threadIdx.x % 32;
-  for (int first = 32 * blockIdx.x; first < args.num_tokens; first += 32 * gridDim.x) {
-    const int token = min(first + lane, args.num_tokens - 1);
-    const int4* slots = reinterpret_cast<const int4*>(args.routing.slot_row) + 2 * token;
-    const int4 low = slots[0], high = slots[1];
-    // A slot without a row is -1: all bits.
-    const int all = low.x & low.y & low.z & low.w & high.x & high.y & high.z & high.w;
-    uint32_t blank = __ballot_sync(FULL, all == -1 && first + lane < args.num_tokens);
-    for (; blank != 0; blank &= blank - 1) {
-      const int64_t row = first + __ffs(blank) - 1;
-      int4* output = reinterpret_cast<int4*>(args.output + row * HIDDEN) + lane;
-#pragma unroll 4
-      for (int i = 0; i < HIDDEN / (8 * 32); ++i) output[32 * i] = int4{};
-    }
   }
 }
 
@@ -230,6 +228,27 @@ __device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args)
       feed_tile_rows<FIRST>(shared, args, unit, ring);
     } else {
       feed_tile_rows<SECOND>(shared, args, unit, ring);
+    }
+  }
+}
+
+// One warp: rows that have landed become visible to the tensor cores. The fence waits for the
+// thread's own copies and stores, of which this warp has none; a warp that gathers would wait for
+// its latest requests, and one that multiplies would wait in front of products.
+__device__ __forceinline__ void publish_tiles(TileShared& shared) {
+  Ring<UNIT_STAGES> units;
+  Ring<TILE_STAGES> ring;
+  while (true) {
+    const TileUnit unit = take_tile(shared, units);
+    if (unit.kind == NONE) return;
+    const int blocks = unit.kind == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+      wait_cta_phase(&shared.landed[ring.stage], ring.parity);
+      publish_shared();
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) arrive(&shared.full[ring.stage]);
+      ring.advance();
     }
   }
 }

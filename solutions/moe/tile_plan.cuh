@@ -15,7 +15,7 @@ constexpr int TILE_STAGES = 4;  // 48 KiB each
 constexpr int TILE_COLUMNS = 128;              // weight rows of a warpgroup
 constexpr int BOX_ROWS = 64;                   // weight rows that one request brings
 constexpr int TILE_FEEDERS = 64;               // threads that request packed rows
-constexpr int TILE_READERS = (MULTIPLYING + TILE_FEEDERS) / 32;  // warps that read of units
+constexpr int TILE_READERS = (MULTIPLYING + TILE_FEEDERS) / 32 + 1;  // warps that read of units
 constexpr int TILE_DONE = MULTIPLYING / 32 * WIDTH_BLOCKS;       // counts of a finished row tile
 
 // One of the two products.
@@ -46,7 +46,8 @@ struct TileShared {
   float peaks[2][TILE_ROWS];
   alignas(16) TileUnit units[UNIT_STAGES];
   int tickets[2];
-  alignas(8) uint64_t full[TILE_STAGES], free[TILE_STAGES];
+  alignas(8) uint64_t landed[TILE_STAGES];  // rows, which tensor cores may not see yet
+  uint64_t full[TILE_STAGES], free[TILE_STAGES];
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
   uint64_t ticket_full[2];
   uint64_t is_ahead;  // the first warpgroup's first product of a unit is there
