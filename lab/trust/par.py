@@ -5,4 +5,5 @@ import harness.evaluate.alone as alone
 alone.require_idle = lambda *_: None
 alone.kill_abandoned = lambda *_: None
 from harness.cli import main
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+// From the sums of one CTA, or of a cluster, to output and lse.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "async_copy.cuh"
+#include "barrier_wait.cuh"
+#include "cluster.cuh"
+#include "fast_math.cuh"
+#include "plan.cuh"
+#include "products.cuh"
+#include "tile_store.cuh"
+
+namespace {
+
+__device__ __forceinline__ uint32_t as_word(__nv_bfloat162 pair) {
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
+__device__ __forceinline__ uint32_t as_word(__half2 pair) {
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
+
+// The result of one CTA. Fragments are 4 bytes, lines 128: each warp turns its own 64 columns
+// through shared memory.
+template <typename Shared>
+__device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int token,
+                                            uint32_t thread, const Sums& acc) {
+  const int lane = thread % 32, warp = thread / 32;
+  uint8_t* mine = &shared.query[warp * HEADS * OUTPUT_ROW];
+  const float factors[2] = {__fdividef(1.0f, acc[8][0]), __fdividef(1.0f, acc[8][2])};
+  const uint32_t from =
+      shared_address(mine) + lane % 16 * OUTPUT_ROW + lane / 16 * CHUNK;  // head, group
+#pragma unroll
+  for (int group = 0; group < 8; group += 2) {
+    uint32_t tiles[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float(&sums)[4] = acc[group + j / 2];
+      const int i = j % 2;
+      tiles[j] = as_word(
+          __floats2bfloat162_rn(sums[2 * i] * factors[i], sums[2 * i + 1] * factors[i]));
+    }
+    store_tiles(from + CHUNK * group, tiles);
+  }
+  __syncwarp();
+  __nv_bfloat16* output = args.output + int64_t{token} * HEADS * CKV;
+  auto* to = reinterpret_cast<char*>(output + warp * WARP_COLUMNS);
+#pragma unroll
+  for (int i = 0; i < HEADS / 4; ++i) {
+    const int head = 4 * i + lane / 8, chunk = 16 * (lane % 8);
+    *reinterpret_cast<uint4*>(to + head * CKV_BYTES + chunk) =
+        *reinterpret_cast<const uint4*>(&mine[head * OUTPUT_ROW + chunk]);
+  }
+}
+
+// By the helping warps: lse of a token that one CTA has alone.
+template <typename Shared>
+__device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args, int token) {
+  wait_cta_phase(&shared.sums_stored, 0);
+  const int head = (threadIdx.x - COMPUTING) / 8;
+  const float total = total_of(shared, head);
+  if (threadIdx.x % 8 != 0) return;
+  args.lse[int64_t{token} * HEADS + head] = shared.anchor[head] + __log2f(total);
+}
+
+// My maxima and sums to every CTA of the cluster, by the helping warps.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void send_stats(Shared& shared, int rank) {
+  wait_cta_phase(&shared.sums_stored, 0);
+  const int head = (threadIdx.x - COMPUTING) / 8;
+  const float2 stats = {shared.anchor[head], total_of(shared, head)};
+#pragma unroll
+  for (int i = 0; i < (CLUSTER + 7) / 8; ++i) {
+    const int peer = threadIdx.x % 8 + 8 * i;
+    if (peer >= CLUSTER) continue;
+    send(address_in(shared_address(&shared.peers[head][rank]), peer), stats,
+         address_in(shared_address(&shared.stats_landed), peer));
+  }
+}
+
+// Groups of eight columns FIRST_GROUP and on, as many as a piece has, to the CTA that owns them.
+template <int CLUSTER, int FIRST_GROUP, typename Shared>
+__device__ __forceinline__ void send_piece(Shared& shared, uint32_t thread, int rank,
+                                           const Sums& acc) {
+  using Part = Piece<CLUSTER>;
+  constexpr int GROUPS = Part::WIDTH / 8;
+  const int lane = thread % 32;
+  const int piece = thread / 32 * Part::A_WARP + FIRST_GROUP / GROUPS;
+  const int owner = piece / Part::AN_OWNER;
+  const uint32_t to = address_in(
+      shared_address(&shared.received[rank][piece % Part::AN_OWNER]) + lane * 16, owner);
+  const uint32_t barrier = address_in(shared_address(&shared.sums_landed), owner);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int group = 0; group < GROUPS; group += 4) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float(&sums)[4] = acc[FIRST_GROUP + group + j];
+        words[j] = as_word(__floats2half2_rn(sums[2 * i], sums[2 * i + 1]));
+      }
+      send(to + (i * GROUPS + group) * 128, words, barrier);
+    }
+  }
+}
+
+// What the sums of each sender count, and lse: by the helping warps, a quarter-warp a head.
+template <typename Shared>
+__device__ __forceinline__ void find_factors(Shared& shared, const Args& args, int token,
+                                             int rank, const Work& work) {
+  const int head = (threadIdx.x - COMPUTING) / 8, first = threadIdx.x % 8 * 2;
+  const float4 found = *reinterpret_cast<const float4*>(&shared.peers[head][first]);
+  constexpr float2 NOTHING = {-INFINITY, 0.0f};
+  const float2 stats[2] = {work.sends(first) ? float2{found.x, found.y} : NOTHING,
+                           work.sends(first + 1) ? float2{found.z, found.w} : NOTHING};
+  float top = fmaxf(stats[0].x, stats[1].x);
+#pragma unroll
+  for (int mask = 4; mask > 0; mask /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
+  const float anchor = top == -INFINITY ? 0.0f : top;
+  const float factors[2] = {exp2_approx(stats[0].x - anchor), exp2_approx(stats[1].x - anchor)};
+  float total = factors[0] * stats[0].y + factors[1] * stats[1].y;
+#pragma unroll
+  for (int mask = 4; mask > 0; mask /= 2) total += __shfl_xor_sync(~0u, total, mask);
+  *reinterpret_cast<float2*>(&shared.factors[head][first]) =
+      float2{__fdividef(factors[0], total), __fdividef(factors[1], total)};
+  if (rank == 0 && first == 0) args.lse[int64_t{token} * HEADS + head] = top + __log2f(total);
+}
+
+// By the helping warps: zeros for the sums of those who send none, so that merge() counts all.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void clear_received(Shared& shared, const Work& work) {
+  constexpr int CHUNKS = sizeof(shared.received[0]) / CHUNK;  // of a sender
+#pragma unroll
+  for (int first = 0; first < CLUSTER * CHUNKS; first += HELPING) {
+    const int chunk = first + threadIdx.x - COMPUTING;
+    if (work.sends(chunk / CHUNKS)) continue;
+    reinterpret_cast<uint4*>(shared.received)[chunk] = uint4{};
+  }
+}
+
+// What a thread of merge() knows before all sums have landed: what each sender's count for its
+// head, and where its first columns lie among a sender's.
+template <int CLUSTER>
+struct Share {
+  float4 factors[(CLUSTER + 3) / 4];
+  uint32_t place;
+};
+
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ Share<CLUSTER> find_share(const Shared& shared) {
+  const int head = threadIdx.x / 16;
+  Share<CLUSTER> share;
+#pragma unroll
+  for (int i = 0; i < (CLUSTER + 3) / 4; ++i) {
+    share.factors[i] = *reinterpret_cast<const float4*>(&shared.factors[head][4 * i]);
+  }
+  share.place = keep((head / 8 * (Piece<CLUSTER>::WIDTH / 32) * 32 + head % 8 * 4 + threadIdx.x % 4) * 16 +
+                     threadIdx.x % 16 / 4 * 4);
+  return share;
+}
+
+// All senders' sums are loaded at once: a branch a sender would have each load wait for the sum of
+// the one before. Says to the cluster that mine have landed.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void merge(const Shared& shared, const Args& args, int token,
+                                      int rank, const Share<CLUSTER>& share) {
+  using Part = Piece<CLUSTER>;
+  const int head = threadIdx.x / 16;
+#pragma unroll
+  for (int first = 0; first < Part::OWNED; first += 32) {
+    const uint32_t place = share.place + first % Part::WIDTH / 32 * 512;
+    __half2 pairs[CLUSTER];
+#pragma unroll
+    for (int s = 0; s < CLUSTER; ++s) {
+      const auto* part = reinterpret_cast<const uint8_t*>(&shared.received[s][first / Part::WIDTH]);
+      pairs[s] = *reinterpret_cast<const __half2*>(part + place);
+    }
+    // Here, where it keeps all loads in front of all sums as well.
+    if (first == 0) arrive_cluster();
+    float2 sum = {};
+#pragma unroll
+    for (int s = 0; s < CLUSTER; ++s) {
+      const float factor = reinterpret_cast<const float*>(share.factors)[s];
+      const float2 sums = __half22float2(pairs[s]);
+      sum.x += factor * sums.x;
+      sum.y += factor * sums.y;
+    }
+    const int column = rank * Part::OWNED + first + threadIdx.x % 16 * 2;
+    auto* to = args.output + (int64_t{token} * HEADS + head) * CKV + column;
+    *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum.x, sum.y);
+  }
+}
+
+__device__ __forceinline__ void write_empty(const Args& args, int token) {
+  uint4* at = reinterpret_cast<uint4*>(args.output + int64_t{token} * HEADS * CKV);
+#pragma unroll
+  for (int i = threadIdx.x; i < HEADS * CKV_BYTES / 16; i += COMPUTING) at[i] = uint4{};
+  float* lse = args.lse + int64_t{token} * HEADS;
+  if (threadIdx.x < HEADS) lse[threadIdx.x] = -INFINITY;
+}
+
+}  // namespace

@@ -1,0 +1,188 @@
+// Exact top-2048 of many queries over one long run of FP8 keys, scores never in memory.
+//
+// Definition dsa_prefill_topk_indexer_fp8_h64_d128_topk2048. Query i sees the keys j of
+// [row_starts[i], row_ends[i]); 64 heads h, q [Q, 64, 128], k [N, 128]:
+//
+//     score[i,j] = sum_h weights[i,h] max(0, s[j] (q[i,h] . k[j]))    q, k e4m3, s[j] fp32
+//     topk[i]    = the min(2048, length) best j of the range, in any order, then -1
+//
+// Five launches, each set up while the one before it runs:
+//   1. score_kernel<SAMPLE>   scores of one key of each 48
+//   2. threshold_kernel       from these, what a candidate must score: some 3840 of a range will
+//   3. score_kernel<FILTER>   all scores, of which candidates alone are stored
+//   4. select_kernel          the 2048 best candidates, where all are there: a certificate
+//   5. score_kernel<REPAIR>   queries without the certificate, from all of their scores
+//
+// Grid of score_kernel: one CTA an SM. Four queries are a block; its tiles of 128 keys and those of
+// all other blocks form one line, of which each CTA takes an equal share. Queries stay in shared
+// memory while keys go through a ring of six tiles. Four warps feed; two warpgroups multiply, 64
+// keys of the tile each: keys are the M of the instruction, so that the sum over heads stays in a
+// quad. A warpgroup has two sets of sums: products of one pair of queries are under way while those
+// of the other are weighed.
+//
+// Flops: 16 384 a score, the tensor cores are the roof; the ReLU and the weights take half as long
+// on the fp32 units. Bytes: 132 a key and four queries through L2; 8 a candidate.
+//
+// Numerics: e4m3 products with fp32 sums, of which the tensor cores keep 14 bits of the largest
+// term. The scale multiplies the sum over the heads, its sign the products before the ReLU. All
+// modes compute a score alike, to the last bit. The selection is exact for these scores; NaN ranks
+// above +inf. See docs/kernels/dsa_indexer_prefill.md.
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/function.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "async_copy.cuh"
+#include "feed.cuh"
+#include "plan.cuh"
+#include "programmatic_launch.cuh"
+#include "register_shares.cuh"
+#include "score.cuh"
+#include "select.cuh"
+
+namespace {
+
+__device__ __forceinline__ void init_barriers(SharedMemory& shared) {
+#pragma unroll
+  for (int stage = 0; stage < STAGES; ++stage) {
+    init_barrier(&shared.full[stage], FEEDING);
+    init_barrier(&shared.free[stage], COMPUTING / 32);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    init_barrier(&shared.block_free[i], COMPUTING / 32);
+    init_barrier(&shared.issued[i], COMPUTING / 32 / 2);
+  }
+}
+
+// Grid: one CTA an SM, or fewer
+template <Mode MODE>
+__global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant__ Args args) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
+  if (threadIdx.x == 0) init_barriers(shared);
+  allow_next_launch();
+  if (MODE != Mode::REPAIR) divide_work<MODE>(shared, args);  // from inputs alone
+  __syncthreads();
+  wait_for_launches_before();
+  if (threadIdx.x < COMPUTING) {
+    take_registers<Tuning::COMPUTING_REGISTERS>();
+    compute<MODE>(shared, args);
+  } else {
+    give_registers<Tuning::FEEDING_REGISTERS>();
+    feed<MODE>(shared, args);
+  }
+}
+
+void check_error(cudaError_t error) {
+  TVM_FFI_ICHECK(error == cudaSuccess) << "prefill: " << cudaGetErrorString(error);
+}
+
+// is_first: of a call; it waits for whatever is before it in the stream to end, others need not.
+template <typename Kernel>
+void launch(Kernel kernel, const Args& args, int ctas, int threads, int shared_bytes,
+            cudaStream_t stream, bool is_first) {
+  // Set in front of each launch: it is kept by the device, and said once a process it would be
+  // missing on a second one.
+  check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   shared_bytes));
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(ctas);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = is_first ? 0 : 1;
+  check_error(cudaLaunchKernelEx(&config, kernel, args));
+}
+
+void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream, bool is_first) {
+  constexpr int SCORE_BYTES = sizeof(SharedMemory);
+  const int select_bytes =
+      static_cast<int>(sizeof(Selection) + args.most_candidates * (sizeof(uint32_t) + sizeof(int)));
+  const bool is_scored = args.num_keys > TOPK, is_sampled = args.num_keys > Tuning::WHOLE;
+  if (is_sampled) {
+    launch(score_kernel<Mode::SAMPLE>, args, sms, THREADS, SCORE_BYTES, stream, is_first);
+  }
+  if (is_scored) {
+    launch(threshold_kernel, args, args.num_queries, GUESSING, 0, stream, is_first && !is_sampled);
+    launch(score_kernel<Mode::FILTER>, args, sms, THREADS, SCORE_BYTES, stream, false);
+  }
+  launch(select_kernel, args, args.num_queries, SELECTING, select_bytes, stream,
+         is_first && !is_scored);
+  if (is_scored) {
+    launch(score_kernel<Mode::REPAIR>, args, repair_ctas, THREADS, SCORE_BYTES, stream, false);
+  }
+}
+
+// Areas for candidates: one a query, and four a CTA.
+int64_t count_areas(const Args& args) { return args.num_queries + MOST_CTAS * BLOCK; }
+
+// Pointers into the table, [words] int32. Returns how many words it takes.
+int64_t lay_out_table(Args& args, int* table) {
+  const int64_t queries = args.num_queries, blocks = (queries + BLOCK - 1) / BLOCK;
+  int* at = table;
+  args.shares = reinterpret_cast<int2*>(at), at += 2 * blocks;
+  args.counts = at, at += count_areas(args) * SEGMENTS;
+  args.thresholds = reinterpret_cast<float*>(at), at += queries;
+  args.failed = at, at += 1 + queries;
+  return at - table;
+}
+
+// Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
+// table [words] int32, area [bytes] uint8: scratch. most_queries: of a group of launches.
+// most_candidates: of a query, that a selecting CTA takes.
+void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
+                 tvm::ffi::TensorView scales, tvm::ffi::TensorView weights,
+                 tvm::ffi::TensorView starts, tvm::ffi::TensorView ends, tvm::ffi::TensorView ids,
+                 tvm::ffi::TensorView table, tvm::ffi::TensorView area, int64_t most_queries,
+                 int64_t most_candidates) {
+  const int64_t num_queries = query.size(0), num_keys = codes.size(0);
+  const DLDevice device = query.device();
+  auto stream =
+      static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
+  int sms = 0;
+  check_error(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
+  sms = std::min(sms, MOST_CTAS);
+  TVM_FFI_ICHECK(most_queries <= MOST_BLOCKS * BLOCK)
+      << "prefill: expected at most " << MOST_BLOCKS * BLOCK << " queries, got " << most_queries;
+  for (int64_t first = 0; first < num_queries; first += most_queries) {
+    Args args = {};
+    args.query = static_cast<const uint8_t*>(query.data_ptr()) + first * QUERY_BYTES;
+    args.codes = static_cast<const uint8_t*>(codes.data_ptr());
+    args.scales = static_cast<const float*>(scales.data_ptr());
+    args.weights = static_cast<const float*>(weights.data_ptr()) + first * HEADS;
+    args.starts = static_cast<const int*>(starts.data_ptr()) + first;
+    args.ends = static_cast<const int*>(ends.data_ptr()) + first;
+    args.ids = static_cast<int*>(ids.data_ptr()) + first * TOPK;
+    args.samples = static_cast<float*>(area.data_ptr());
+    args.candidates = static_cast<uint2*>(area.data_ptr());
+    args.keys = static_cast<uint32_t*>(area.data_ptr());
+    args.num_queries = static_cast<int>(std::min(most_queries, num_queries - first));
+    args.num_keys = static_cast<int>(num_keys);
+    args.slots = (args.num_keys + STRETCH - 1) / STRETCH;
+    args.most_candidates = static_cast<int>(most_candidates);
+    const int64_t words = lay_out_table(args, static_cast<int*>(table.data_ptr()));
+    const int64_t candidate_bytes = count_areas(args) * SEGMENTS * CAPACITY * sizeof(uint2);
+    const int64_t sample_bytes = int64_t{args.num_queries} * args.slots * sizeof(float);
+    const int64_t repair_bytes = BLOCK * num_keys * sizeof(uint32_t);  // a CTA
+    const int64_t bytes = std::max({candidate_bytes, sample_bytes, repair_bytes});
+    TVM_FFI_ICHECK(num_keys <= TOPK || (words <= table.size(0) && bytes <= area.size(0)))
+        << "prefill: expected scratch of " << words << " words and " << bytes << " bytes, got "
+        << table.size(0) << " and " << area.size(0);
+    const int64_t blocks = (args.num_queries + BLOCK - 1) / BLOCK;
+    const int64_t fit = area.size(0) / std::max<int64_t>(repair_bytes, 1);
+    const int repair_ctas = static_cast<int>(std::min({blocks, fit, int64_t{sms}}));
+    launch_all(args, sms, repair_ctas, stream, first == 0);
+  }
+}
+
+}  // namespace
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(select_topk, select_topk)
