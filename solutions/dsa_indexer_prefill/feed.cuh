@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
-#include "cta_barrier.cuh"
+#include "barrier_wait.cuh"
 #include "plan.cuh"
 #include "warpgroup.cuh"
 
@@ -112,11 +112,11 @@ __device__ __forceinline__ void feed(SharedMemory& shared, const Args& args) {
   while (walk.next(piece)) {
     // The block before the last may still wait for tiles that I hold back.
     announcer.finish(shared);
-    wait_own_phase(&shared.block_free[buffer.at], buffer.parity ^ 1);  // the first wait is none
+    wait_cta_phase(&shared.block_free[buffer.at], buffer.parity ^ 1);  // the first wait is none
     request_queries<MODE>(shared, args, buffer.at, piece.block);
     place_rows<MODE>(shared, args, buffer.at, piece.block);
     for (int tile = piece.first; tile < piece.first + piece.tiles; ++tile) {
-      wait_own_phase(&shared.free[stage.at], stage.parity ^ 1);
+      wait_cta_phase(&shared.free[stage.at], stage.parity ^ 1);
       request_tile<MODE>(shared, args, stage.at, tile);
       announcer.request_made(shared);
       stage.advance();

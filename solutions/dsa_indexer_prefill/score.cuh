@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
-#include "cta_barrier.cuh"
+#include "barrier_wait.cuh"
 #include "feed.cuh"
 #include "overlapped_products.cuh"
 #include "plan.cuh"
@@ -119,7 +119,7 @@ struct Order {
     parity = group == 0;  // the first wait of the first group is none
   }
   __device__ void wait() {
-    if (Tuning::ORDERED) wait_own_phase(others, parity);
+    if (Tuning::ORDERED) wait_cta_phase(others, parity);
   }
   __device__ void pass(bool speaks) {
     if (Tuning::ORDERED && speaks) arrive(own);
@@ -139,7 +139,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
   const bool speaks = threadIdx.x % 32 == 0;
   const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 * GROUP_BYTES);
   while (walk.next(piece)) {
-    wait_own_phase(&shared.full[stage.at], stage.parity);  // the queries have landed too
+    wait_cta_phase(&shared.full[stage.at], stage.parity);  // the queries have landed too
     const Rows& rows = shared.rows[buffer.at];
     Sink<MODE> sink(shared, args, piece, rows);
     float weights[BLOCK][16], first[64] = {}, second[64] = {};
@@ -150,7 +150,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
     float next_scale = load_scale<MODE>(args, next_place);
 #pragma unroll 1
     for (int tile = piece.first; tile < piece.first + piece.tiles; ++tile) {
-      wait_own_phase(&shared.full[stage.at], stage.parity);
+      wait_cta_phase(&shared.full[stage.at], stage.parity);
       const uint32_t keys = tiles + stage.at * (TILE_BYTES >> 4);
       order.wait();
       start_products(first, keys, queries);
