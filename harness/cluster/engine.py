@@ -180,11 +180,12 @@ class RayEngine:
             answers = self._answers(1.0)
             verdicts: list[Judged] = []
             try:
-                for asked, value in answers:
+                # Verdicts first: a refusal that came with them must not cost them.
+                for asked, value in sorted(answers, key=lambda answer: answer[0].what != "judge"):
                     verdicts += self._handle(asked, value)
                 self._give_out()  # a GPU need not wait until the disk has its verdict
             finally:
-                yield from verdicts  # beside a refusal too
+                yield from verdicts
             if answers or any(hand.is_ready for hand in self._hands.values()):
                 last_seen = time.monotonic()
             elif time.monotonic() - last_seen > START_LIMIT_S or not self._hands:

@@ -10,9 +10,9 @@ import mmap
 import os
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from harness.cluster.scale import Phase, Scale, phase_of, read_scale, scale_path
 from harness.config import Workspace
 from harness.dataset import WorkloadRow
 from harness.devices import DeviceFacts, load_cuda, read_facts
-from harness.errors import EnvironmentUnfit, UsageError
+from harness.errors import EnvironmentUnfit, ExitCode, UsageError
 from harness.evaluate.plan import Request, choose_workloads
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Outcome
@@ -98,7 +98,7 @@ def _run(
 ) -> Phase:
     load_ray()  # the clock runs from the start of the cluster: no import of the driver is timed
     began, began_s = utc_now(timespec="microseconds"), time.monotonic()
-    engine = _sweep(workspace, name, request, progress)
+    engine, _ = _sweep(workspace, name, request, progress)
     wall_s = time.monotonic() - began_s
     entries = _entries_since(
         workspace, engine.facts, request.rooms or tuple(workspace.contest_rooms), began
@@ -110,14 +110,16 @@ def _run(
     )  # fmt: skip
 
 
-def _sweep(workspace: Workspace, name: str, request: Request, progress: SweepProgress) -> RayEngine:
-    """One sweep on a cluster of its own; the engine that judged it."""
+def _sweep(
+    workspace: Workspace, name: str, request: Request, progress: SweepProgress
+) -> tuple[RayEngine, ExitCode]:
+    """One sweep on a cluster of its own; the engine that judged it, and how it ended."""
     with _caches(name), _own_cluster(GPUS[name]), progress:
         engine = RayEngine(workspace, progress)
         if isinstance(progress, _Killing):
             progress.engine = engine
-        sweep_on(engine, workspace, request, progress)
-    return engine
+        code = sweep_on(engine, workspace, request, progress)
+    return engine, code
 
 
 def _warm_up(workspace: Workspace, name: str, chosen: Mapping[str, Sequence[WorkloadRow]]) -> None:
@@ -127,12 +129,17 @@ def _warm_up(workspace: Workspace, name: str, chosen: Mapping[str, Sequence[Work
     One workload, judged as it will be; its compiled code goes with the caches of this sweep.
     """
     room = WARM_ROOM if WARM_ROOM in chosen else next(iter(chosen))
-    writing = threading.Thread(target=_write_memory)
-    writing.start()
-    try:
-        _sweep(workspace, name, Request((room,), (chosen[room][0].uuid,)), SweepProgress())
-    finally:
-        writing.join()
+    request = Request((room,), (chosen[room][0].uuid,))
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(_write_memory)
+        _, code = _sweep(workspace, name, request, SweepProgress())
+        writing.result()
+    if code is not ExitCode.OK:
+        raise EnvironmentUnfit(
+            f"scale: {room}: expected a workload that passes to warm this host up, got exit code "
+            f"{int(code)}; `python -m harness evaluate {room} --workloads {request.workloads[0]}` "
+            "says why"
+        )
 
 
 def _write_memory() -> int:

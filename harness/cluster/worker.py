@@ -95,18 +95,19 @@ class Worker:
         try:
             self._facts = read_device_facts(device)
             self._held.enter_context(hold_device(self._facts))
+            self._held.enter_context(self._pool)  # behind the lock: ended before that is free
+            self._pool.renew()  # on to its GPU once it has imported, whatever room comes first
+            return Fingerprint(
+                platform.node(),
+                os.getpid(),
+                self._facts,
+                read_environment(self._facts),
+                sources_sha256(self._root),
+            )
         except BaseException:
             self._pool.close()
+            self._held.close()
             raise
-        self._held.enter_context(self._pool)  # behind the lock: it is ended before that is free
-        self._pool.renew()  # on to its GPU as soon as it has imported, whatever room comes first
-        return Fingerprint(
-            platform.node(),
-            os.getpid(),
-            self._facts,
-            read_environment(self._facts),
-            sources_sha256(self._root),
-        )
 
     def begin(self, timer: str, dataset_root: str | None, rooms: Mapping[str, Room],
               identities: Mapping[str, str]) -> None:  # fmt: skip

@@ -8,12 +8,14 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.cli import main
 from harness.cluster import connection
 from harness.cluster.connection import agree, connect
+from harness.cluster.engine import RayEngine, _Asked, _Hand
 from harness.cluster.estimates import COSTS, expected_s
 from harness.cluster.schedule import ATTEMPTS, START_S, Item, Schedule
 from harness.cluster.simulate import official_load, simulate
@@ -23,6 +25,7 @@ from harness.devices import DeviceFacts
 from harness.errors import DeviceBusy, EnvironmentUnfit, ExitCode
 from harness.evaluate.plan import JUDGE_SOURCES
 from harness.evaluate.pool import WorkerCommand
+from harness.evaluate.protocol import Outcome, Status
 from harness.rules import SOURCES
 from tests.small_checkout import small_checkout
 from tests.unit.test_pool import WAITING, job
@@ -274,6 +277,60 @@ def test_the_first_room_has_the_process_that_began_with_the_worker(tmp_path, mon
     worker.close()
     assert pids[:2] == [began, began] and pids[2] != began
     assert (tmp_path / "begun").read_text().split() == [str(began), str(pids[2])]
+
+
+def test_a_worker_that_cannot_begin_leaves_neither_lock_nor_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    begun = []
+
+    def fail(_):
+        begun.append(worker._pool._worker)
+        raise FileNotFoundError("a source of the judge")
+
+    monkeypatch.setattr("harness.cluster.worker.sources_sha256", fail)
+    worker = Worker(False, str(tmp_path), WAITING)
+    with pytest.raises(FileNotFoundError):
+        worker.open()
+    assert not begun[0].alive()
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    second = Worker(False, str(tmp_path), WAITING)
+    second.open()
+    second.close()
+
+
+@pytest.mark.parametrize("order", [("judge", "blobs"), ("blobs", "judge")])
+def test_a_refusal_costs_no_verdict_that_came_with_it(order):
+    class RayTaskError(Exception):
+        cause = OSError("disk full")
+
+    engine = RayEngine(None, SimpleNamespace(note=print))
+    engine._ray = SimpleNamespace(
+        put=lambda value: value, exceptions=SimpleNamespace(RayTaskError=RayTaskError)
+    )
+    actor = SimpleNamespace(judge=SimpleNamespace(remote=lambda *_: object()))
+    engine._hands = {"w": _Hand("w", actor, None, "n", True)}
+    engine._open_rooms = {"n": {"r"}}
+    engine._expected = {("r", "a"): 1.0, ("r", "b"): 1.0}
+    came = {
+        "judge": (_Asked("judge", "w"), (Outcome(Status.PASSED), ())),
+        "blobs": (_Asked("blobs", node="n", room="x"), RayTaskError("no blobs")),
+    }
+
+    def answers(_):
+        engine._asked.clear()
+        return [came[what] for what in order]
+
+    engine._answers = answers
+    texts = {"definition": "", "solution": ""}
+    jobs = [
+        SimpleNamespace(room="r", uuid=uuid, to_json=lambda: dict(texts), **texts) for uuid in "ab"
+    ]
+    written = []
+    with pytest.raises(EnvironmentUnfit):
+        for judged in engine.judge(jobs):
+            written.append(judged.job.uuid)
+    assert written == ["a"]
 
 
 def test_what_a_lost_worker_left_on_the_gpu_is_waited_for(tmp_path, monkeypatch):

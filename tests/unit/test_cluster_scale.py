@@ -11,7 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.cluster.measure import COMPARED, WARM_ROOM, _wanted, _write_memory, measure_phase
+from harness.cluster.measure import (
+    COMPARED,
+    WARM_ROOM,
+    _wanted,
+    _warm_up,
+    _write_memory,
+    measure_phase,
+)
 from harness.cluster.scale import (
     NOT_MEASURED,
     Scale,
@@ -25,7 +32,7 @@ from harness.cluster.scale import (
     write_scale,
 )
 from harness.devices import DeviceFacts
-from harness.errors import EnvironmentUnfit, RecordError, UsageError
+from harness.errors import EnvironmentUnfit, ExitCode, RecordError, UsageError
 from harness.records import TraceEntry
 from tests.small_checkout import small_checkout
 
@@ -194,6 +201,7 @@ def test_compared_phases_begin_on_a_warm_host_without_compiled_code(
             folders.append(Path(os.environ["FIB_CACHE_PATH"]))
             folders[-1].mkdir()
         seen.append(request)
+        return ExitCode.OK
 
     def write_memory():
         seen.append("memory")
@@ -223,12 +231,44 @@ def test_compared_phases_begin_on_a_warm_host_without_compiled_code(
         assert len(set(folders)) == 2
 
 
+def no_memory():
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("code", "write_memory", "error"),
+    [(ExitCode.FAILED, lambda: None, EnvironmentUnfit), (ExitCode.OK, no_memory, MemoryError)],
+    ids=["a workload that fails", "no memory"],
+)
+def test_a_host_that_was_not_warmed_up_is_not_measured(
+    code, write_memory, error, tmp_path, monkeypatch
+):
+    workspace = small_checkout(tmp_path / "checkout")
+    for target, value in {
+        "RayEngine": lambda *_: None,
+        "_own_cluster": lambda gpus: contextlib.nullcontext(),
+        "sweep_on": lambda *_: code,
+        "_write_memory": write_memory,
+    }.items():
+        monkeypatch.setattr(f"harness.cluster.measure.{target}", value)
+    with pytest.raises(error):
+        _warm_up(workspace, "two", {WARM_ROOM: [SimpleNamespace(uuid="w1")]})
+
+
 @pytest.mark.parametrize(("free_mib", "written_mib"), [(100, 8), (6, 3)])
 def test_memory_is_written_within_half_of_what_is_free(free_mib, written_mib, monkeypatch):
+    kept = []
+
+    def allocate(_, size_bytes):
+        kept.append(bytearray(size_bytes))
+        return kept[-1]
+
+    monkeypatch.setattr("harness.cluster.measure.mmap.mmap", allocate)
     pages = {"SC_AVPHYS_PAGES": free_mib << 8, "SC_PAGE_SIZE": 1 << 12}
     monkeypatch.setattr("harness.cluster.measure.os.sysconf", pages.__getitem__)
     monkeypatch.setattr("harness.cluster.measure.WRITTEN_BYTES", 8 << 20)
     assert _write_memory() == written_mib << 20
+    assert kept == [bytearray(b"\1" * (written_mib << 20))]
 
 
 def test_the_repetition_is_of_what_this_gpu_judged_beside_the_other():
