@@ -10,8 +10,9 @@
 //
 // Grid: a cluster of CLUSTER CTAs a token. Blocks of 16 slots belong to CTAs by their place, not by
 // the rank of their valid entries, so that a warp knows which rows to request as soon as it has
-// read their indices. The first four blocks are CTA 0's: a row with valid entries there alone is
-// the work of one CTA, and the others end.
+// read their indices. Of a long row, one with a valid entry in the fifth block, CTAs take blocks in
+// turns. Of a short one the first four blocks are CTA 0's: usually its work alone, and the others
+// end.
 // Eight warps of a CTA compute, tile by tile of 64 rows: in q K^T a warp has 16 rows and half of
 // the columns, in the softmax the eight rows that it then knows, in p ckv 64 columns. Four warps
 // help: they find out whose the valid entries are, request the rows of all tiles but the first,
@@ -20,17 +21,18 @@
 // Bytes: 1152 a valid entry, read once for both products; flops: 34 816 a valid entry. Thousands of
 // tokens are bound by DRAM, a few by the chain launch, indices, rows, products, merge.
 //
-// Idea: nothing but loads lies between launch and request. Rows of [ckv | kpe] lie in shared memory
-// once, padded so that both products read them without bank conflicts. Logits, maxima and sums stay
-// in the registers of who weighs them; fragments of q K^T and p ckv have the same heads in a lane.
-// Partial sums travel in bf16 from shared memory to shared memory, warp by warp, and count there on
-// a barrier: no scratch, no second launch.
+// Idea: nothing but loads lies between launch and request. Rows of [ckv | kpe] lie in shared
+// memory once, permuted so that copies and both products are without bank conflicts. Logits,
+// maxima and sums stay in the registers of who weighs them; fragments of q K^T and p ckv have the
+// same heads in a lane. Partial sums travel in fp16 from shared memory to shared memory, warp by
+// warp, and count there on a barrier: no scratch, no second launch.
 //
 // Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product. The sum
 // of lse and of the merge is that of p before; a CTA that has a token alone divides its output by
 // the sum of p as rounded, which the tensor cores give it. Partial sums of several CTAs are rounded
-// to bf16 once more; exp2 with the scale folded in. Only -1 is padding, but any index outside the
-// cache counts as padding and is never read.
+// to fp16 once more: a power of two on all weights of a CTA, from its largest value, keeps them in
+// range; exp2 with the scale folded in. Only -1 is padding, but any index outside the cache counts
+// as padding and is never read.
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -58,7 +60,7 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
   }
   init_barrier(&shared.first_requested, WARPS);
   init_barrier(&shared.survey_made, HELPERS);
-  init_barrier(&shared.sums_stored, WARPS);
+  init_barrier(&shared.sums_stored, 1);
   init_barrier(&shared.stats_landed, 1);
   init_barrier(&shared.sums_landed, 1);
   init_barrier(&shared.factors_found, HELPING);
@@ -68,27 +70,26 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
 // Rows of my tiles but the first, as stages become free. The first tile's requests go before: they
 // would land with these otherwise, which nobody needs while the first is computed.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void request_others(Shared& shared, const Args& args, int64_t token,
+__device__ __forceinline__ void request_others(Shared& shared, const Args& args, int token,
                                                int rank, const Work& work, Entries entries) {
   int loaded = 1, turn = 1;  // entries are those of tile 1
   wait_cta_phase(&shared.first_requested, 0);
 #pragma unroll 1
   for (uint32_t left = work.tiles & ~1u; left != 0; left &= left - 1, ++turn) {
     const int tile = __ffs(left) - 1, stage = turn % STAGES;
-    if (tile != loaded) entries = load_entries<CLUSTER>(args, token, rank, tile);
+    if (tile != loaded) entries = load_others<CLUSTER>(args, token, threadIdx.x, rank, tile);
     const uint64_t valid = vote(entries, args.num_rows);
     if (turn >= STAGES) wait_cta_phase(&shared.free[stage], (turn / STAGES - 1) % 2);
-    request_rows<HELPERS>(shared.tiles[stage], args, entries, threadIdx.x / 32 - WARPS);
-    clear_rows<HELPERS>(shared.tiles[stage], args, valid, threadIdx.x / 32 - WARPS);
+    request_rows<HELPERS>(shared.tiles[stage], args, entries, valid, threadIdx.x / 32 - WARPS);
     arrive_with_copies(&shared.full[stage]);
     loaded = __ffs(left & (left - 1)) - 1;
-    if (loaded > 0) entries = load_entries<CLUSTER>(args, token, rank, loaded);
+    if (loaded > 0) entries = load_others<CLUSTER>(args, token, threadIdx.x, rank, loaded);
   }
 }
 
 // The helping warps' part.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t token, int rank,
+__device__ __forceinline__ void help(Shared& shared, const Args& args, int token, int rank,
                                      const Entries& second) {
   const Work work = read_survey(shared);
   if (!work.is_mine(rank)) return;
@@ -103,6 +104,7 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t t
   wait_copies<0>();  // no copy may land in a CTA that has ended
   if (!merges) return write_lse_alone(shared, args, token);
   if constexpr (CLUSTER > 1) {
+    clear_received<CLUSTER>(shared, work);
     wait_cluster();  // all barriers are there
     if (work.sends(rank)) send_stats<CLUSTER>(shared, rank);
     wait_phase(&shared.stats_landed, 0);
@@ -114,59 +116,63 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int64_t t
 // Sums of the last tile: where a warp's columns have two owners, the first half is under way while
 // the second is multiplied.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void accumulate_and_send(Shared& shared, const uint8_t* rows, int rank,
+__device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t thread,
+                                                    uint32_t weights, uint32_t values, int rank,
                                                     uint64_t valid, Sums& acc) {
   if constexpr (Piece<CLUSTER>::A_WARP == 2) {
-    accumulate<0, 4>(shared, rows, valid, acc);
-    send_piece<CLUSTER, 0>(shared, rank, acc);
-    accumulate<4, 4>(shared, rows, valid, acc);
-    send_piece<CLUSTER, 4>(shared, rank, acc);
+    accumulate<0, 4>(weights, values, valid, acc);
+    send_piece<CLUSTER, 0>(shared, thread, rank, acc);
+    accumulate<4, 4>(weights, values, valid, acc);
+    send_piece<CLUSTER, 4>(shared, thread, rank, acc);
   } else {
-    accumulate<0, 8>(shared, rows, valid, acc);
-    send_piece<CLUSTER, 0>(shared, rank, acc);
+    accumulate<0, 8>(weights, values, valid, acc);
+    send_piece<CLUSTER, 0>(shared, thread, rank, acc);
   }
 }
 
 // The computing warps' part: sums of all my tiles, the first of which is requested, to memory or to
 // the other CTAs.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, int64_t token,
+__device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, int token,
                                              int rank, const Work& work, uint64_t valid) {
   wait_copies<1>();
   sync_first<COMPUTING>();
   uint32_t left = work.tiles & ~1u;
+  const uint32_t thread = keep(threadIdx.x);
+  const Places places = find_places(shared, thread);
+  uint32_t mine = bits_of_mine(thread, valid);
   // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
   Query query;
-  if (left != 0 || has_block(valid, my_block())) load_query(query, shared.query);
-  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+  if (left != 0 || mine != 0) load_query(query, shared.query, thread);
+  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, Shared::FIRST_SHIFT};
   Sums acc = {};
+  Entries entries = {};
   wait_copies<0>();
   sync_first<COMPUTING>();
-  Entries entries = {};
 #pragma unroll 1
   for (int turn = 0;; ++turn, left &= left - 1) {
     const int stage = turn % STAGES;
     if (turn > 0) {
       wait_cta_phase(&shared.full[stage], (turn - 1) / STAGES % 2);
       valid = vote(entries, args.num_rows);
+      mine = bits_of_mine(thread, valid);
     }
-    if (left != 0) entries = load_entries<CLUSTER>(args, token, rank, __ffs(left) - 1);
-    const uint8_t* rows = shared.tiles[stage];
+    const uint32_t rows = stage * sizeof(shared.tiles[0]);
     Logits logits = {};
-    if (has_block(valid, my_block())) logits = score(shared, rows, query);
-    const Fade fade = weigh(shared, args.scale, valid, logits, softmax);
+    float exponent = 0.0f;
+    if (mine != 0) logits = score(shared, thread, places.keys + rows, query, exponent);
+    const Fade fade = weigh(shared, thread, args.scale, mine, logits, exponent, softmax);
+    if (left == 0 && thread == 0) arrive(&shared.sums_stored);
     if (turn > 0) fade_sums(acc, fade);
+    if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
     if (left == 0 && CLUSTER > 1 && work.merges()) {
-      store_sums(shared, softmax);
-      return accumulate_and_send<CLUSTER>(shared, rows, rank, valid, acc);
+      return accumulate_and_send<CLUSTER>(shared, thread, places.weights, places.values + rows,
+                                          rank, valid, acc);
     }
-    accumulate<0, 8>(shared, rows, valid, acc);
-    if (left == 0) {
-      store_sums(shared, softmax);  // while products are on their way: only lse waits for them
-      return write_alone(shared, args, token, acc);
-    }
+    accumulate<0, 8>(places.weights, places.values + rows, valid, acc);
+    if (left == 0) return write_alone(shared, args, token, thread, acc);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(&shared.free[stage]);
+    if (thread % 32 == 0) arrive(&shared.free[stage]);
   }
 }
 
@@ -175,29 +181,29 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   extern __shared__ __align__(128) uint8_t memory[];
   auto& shared = *reinterpret_cast<SharedMemory<CLUSTER>*>(memory);
   const int rank = CLUSTER == 1 ? 0 : cluster_rank();
-  const int64_t token = blockIdx.x / CLUSTER;
+  const int token = blockIdx.x / CLUSTER;
   // No load crosses a barrier: indices are in flight while barriers are made.
   if (threadIdx.x >= COMPUTING) {
     give_registers<HELPING_REGISTERS>();
-    const Block block = load_block(args, token);
-    const Entries second = load_entries<CLUSTER>(args, token, rank, 1);
+    // In front of the loads, for which its fence would wait, and everybody with it.
     if (threadIdx.x == COMPUTING) init_barriers(shared);
+    const Block block = load_block(args, token);
+    const Entries second = load_others<CLUSTER>(args, token, threadIdx.x, rank, 1);
     if (CLUSTER > 1) arrive_cluster();  // my barriers are there
     __syncthreads_or(0);
     survey<CLUSTER>(shared, block, args.num_rows, rank);
     return help<CLUSTER>(shared, args, token, rank, second);
   }
-  Entries first = load_entries<CLUSTER>(args, token, rank, 0);
+  const Candidates found = load_first<CLUSTER>(args, token, rank);
   if (CLUSTER > 1) arrive_cluster();
   request_query(shared, args, token);
   // The barrier's result, 0, keeps the assembler from awaiting the indices in front of it.
   const int nothing = __syncthreads_or(0);
-  first = {first.low | nothing, first.high | nothing};
-  request_rows<WARPS>(shared.tiles[0], args, first, threadIdx.x / 32);
+  const Entries first = pick_first<CLUSTER>(found, args.num_rows, nothing);
+  const uint64_t valid = vote(first, args.num_rows);
+  request_rows<WARPS>(shared.tiles[0], args, first, valid, threadIdx.x / 32);
   __syncwarp();
   if (threadIdx.x % 32 == 0) arrive(&shared.first_requested);
-  const uint64_t valid = vote(first, args.num_rows);
-  clear_rows<WARPS>(shared.tiles[0], args, valid, threadIdx.x / 32);
   commit_copies();
   take_registers<COMPUTING_REGISTERS>();
   const Work work = read_survey(shared);
@@ -216,10 +222,10 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   if constexpr (CLUSTER > 1) {
     if (!merges) return;
     wait_cta_phase(&shared.factors_found, 0);
+    const Share<CLUSTER> share = find_share<CLUSTER>(shared);
     wait_phase(&shared.sums_landed, 0);
-    arrive_cluster();  // what I sent was read once all have received
-    merge<CLUSTER>(shared, args, token, rank, work);
-    wait_cluster();
+    merge<CLUSTER>(shared, args, token, rank, share);
+    wait_cluster();  // what I sent was read once all have received
   }
 }
 

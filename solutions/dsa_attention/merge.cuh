@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -11,28 +12,42 @@
 #include "fast_math.cuh"
 #include "plan.cuh"
 #include "products.cuh"
+#include "tile_store.cuh"
 
 namespace {
+
+__device__ __forceinline__ uint32_t as_word(__nv_bfloat162 pair) {
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
+__device__ __forceinline__ uint32_t as_word(__half2 pair) {
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
 
 // The result of one CTA. Fragments are 4 bytes, lines 128: each warp turns its own 64 columns
 // through shared memory.
 template <typename Shared>
-__device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int64_t token,
-                                            const Sums& acc) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+__device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int token,
+                                            uint32_t thread, const Sums& acc) {
+  const int lane = thread % 32, warp = thread / 32;
   uint8_t* mine = &shared.query[warp * HEADS * OUTPUT_ROW];
+  const float factors[2] = {__fdividef(1.0f, acc[8][0]), __fdividef(1.0f, acc[8][2])};
+  const uint32_t from =
+      shared_address(mine) + lane % 16 * OUTPUT_ROW + lane / 16 * CHUNK;  // head, group
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int head = lane / 4 + 8 * i;
-    const float factor = __fdividef(1.0f, acc[8][2 * i]);
+  for (int group = 0; group < 8; group += 2) {
+    uint32_t tiles[4];
 #pragma unroll
-    for (int group = 0; group < 8; ++group) {
-      *reinterpret_cast<__nv_bfloat162*>(&mine[head * OUTPUT_ROW + 16 * group + lane % 4 * 4]) =
-          __floats2bfloat162_rn(acc[group][2 * i] * factor, acc[group][2 * i + 1] * factor);
+    for (int j = 0; j < 4; ++j) {
+      const float(&sums)[4] = acc[group + j / 2];
+      const int i = j % 2;
+      tiles[j] = as_word(
+          __floats2bfloat162_rn(sums[2 * i] * factors[i], sums[2 * i + 1] * factors[i]));
     }
+    store_tiles(from + CHUNK * group, tiles);
   }
   __syncwarp();
-  auto* to = reinterpret_cast<char*>(args.output + token * HEADS * CKV) + 2 * warp * WARP_COLUMNS;
+  __nv_bfloat16* output = args.output + int64_t{token} * HEADS * CKV;
+  auto* to = reinterpret_cast<char*>(output + warp * WARP_COLUMNS);
 #pragma unroll
   for (int i = 0; i < HEADS / 4; ++i) {
     const int head = 4 * i + lane / 8, chunk = 16 * (lane % 8);
@@ -43,11 +58,12 @@ __device__ __forceinline__ void write_alone(Shared& shared, const Args& args, in
 
 // By the helping warps: lse of a token that one CTA has alone.
 template <typename Shared>
-__device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args, int64_t token) {
+__device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args, int token) {
   wait_cta_phase(&shared.sums_stored, 0);
-  const int head = threadIdx.x - COMPUTING;
-  if (head >= HEADS) return;
-  args.lse[token * HEADS + head] = shared.top[head] + __log2f(total_of(shared, head));
+  const int head = (threadIdx.x - COMPUTING) / 8;
+  const float total = total_of(shared, head);
+  if (threadIdx.x % 8 != 0) return;
+  args.lse[int64_t{token} * HEADS + head] = shared.anchor[head] + __log2f(total);
 }
 
 // My maxima and sums to every CTA of the cluster, by the helping warps.
@@ -55,7 +71,7 @@ template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void send_stats(Shared& shared, int rank) {
   wait_cta_phase(&shared.sums_stored, 0);
   const int head = (threadIdx.x - COMPUTING) / 8;
-  const float2 stats = {shared.top[head], total_of(shared, head)};
+  const float2 stats = {shared.anchor[head], total_of(shared, head)};
 #pragma unroll
   for (int i = 0; i < (CLUSTER + 7) / 8; ++i) {
     const int peer = threadIdx.x % 8 + 8 * i;
@@ -67,21 +83,24 @@ __device__ __forceinline__ void send_stats(Shared& shared, int rank) {
 
 // Groups of eight columns FIRST_GROUP and on, as many as a piece has, to the CTA that owns them.
 template <int CLUSTER, int FIRST_GROUP, typename Shared>
-__device__ __forceinline__ void send_piece(Shared& shared, int rank, const Sums& acc) {
+__device__ __forceinline__ void send_piece(Shared& shared, uint32_t thread, int rank,
+                                           const Sums& acc) {
   using Part = Piece<CLUSTER>;
   constexpr int GROUPS = Part::WIDTH / 8;
-  const int lane = threadIdx.x % 32;
-  const int piece = threadIdx.x / 32 * Part::A_WARP + FIRST_GROUP / GROUPS;
+  const int lane = thread % 32;
+  const int piece = thread / 32 * Part::A_WARP + FIRST_GROUP / GROUPS;
   Part& mine = reinterpret_cast<Part*>(shared.query)[piece];
+  const uint32_t from =
+      shared_address(&mine.sums[Part::place(lane % 16, lane / 16 * 8)]);  // head, group
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int group = 0; group < GROUPS; group += 2) {
+    uint32_t tiles[4];
 #pragma unroll
-    for (int group = 0; group < GROUPS; ++group) {
-      const float(&sums)[4] = acc[FIRST_GROUP + group];
-      auto* to = &mine.sums[Part::place(lane / 4 + 8 * i, 8 * group + lane % 4 * 2)];
-      *reinterpret_cast<__nv_bfloat162*>(to) =
-          __floats2bfloat162_rn(sums[2 * i], sums[2 * i + 1]);
+    for (int j = 0; j < 4; ++j) {
+      const float(&sums)[4] = acc[FIRST_GROUP + group + j / 2];
+      tiles[j] = as_word(__floats2half2_rn(sums[j % 2 * 2], sums[j % 2 * 2 + 1]));
     }
+    store_tiles(from ^ CHUNK * group, tiles);
   }
   publish_shared();
   __syncwarp();
@@ -95,7 +114,7 @@ __device__ __forceinline__ void send_piece(Shared& shared, int rank, const Sums&
 
 // What the sums of each sender count, and lse: by the helping warps, a quarter-warp a head.
 template <typename Shared>
-__device__ __forceinline__ void find_factors(Shared& shared, const Args& args, int64_t token,
+__device__ __forceinline__ void find_factors(Shared& shared, const Args& args, int token,
                                              int rank, const Work& work) {
   const int head = (threadIdx.x - COMPUTING) / 8, first = threadIdx.x % 8 * 2;
   const float4 found = *reinterpret_cast<const float4*>(&shared.peers[head][first]);
@@ -112,42 +131,79 @@ __device__ __forceinline__ void find_factors(Shared& shared, const Args& args, i
   for (int mask = 4; mask > 0; mask /= 2) total += __shfl_xor_sync(~0u, total, mask);
   *reinterpret_cast<float2*>(&shared.factors[head][first]) =
       float2{__fdividef(factors[0], total), __fdividef(factors[1], total)};
-  if (rank == 0 && first == 0) args.lse[token * HEADS + head] = top + __log2f(total);
+  if (rank == 0 && first == 0) args.lse[int64_t{token} * HEADS + head] = top + __log2f(total);
 }
 
+// By the helping warps: zeros for the sums of those who send none, so that merge() counts all.
 template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void merge(const Shared& shared, const Args& args, int64_t token,
-                                      int rank, const Work& work) {
-  using Part = Piece<CLUSTER>;
-  const int head = threadIdx.x / 16;
+__device__ __forceinline__ void clear_received(Shared& shared, const Work& work) {
+  constexpr int CHUNKS = sizeof(shared.received[0]) / CHUNK;  // of a sender
+#pragma unroll
+  for (int first = 0; first < CLUSTER * CHUNKS; first += HELPING) {
+    const int chunk = first + threadIdx.x - COMPUTING;
+    if (work.sends(chunk / CHUNKS)) continue;
+    reinterpret_cast<uint4*>(shared.received)[chunk] = uint4{};
+  }
+}
+
+// What a thread of merge() knows before all sums have landed: what each sender's count for its
+// head, and where its first columns lie among a sender's.
+template <int CLUSTER>
+struct Share {
   float4 factors[(CLUSTER + 3) / 4];
+  uint32_t place;
+};
+
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ Share<CLUSTER> find_share(const Shared& shared) {
+  const int head = threadIdx.x / 16;
+  Share<CLUSTER> share;
 #pragma unroll
   for (int i = 0; i < (CLUSTER + 3) / 4; ++i) {
-    factors[i] = *reinterpret_cast<const float4*>(&shared.factors[head][4 * i]);
+    share.factors[i] = *reinterpret_cast<const float4*>(&shared.factors[head][4 * i]);
   }
+  share.place = keep(Piece<CLUSTER>::place(head, threadIdx.x % 16 * 2) * sizeof(__half));
+  return share;
+}
+
+// All senders' sums are loaded at once: a branch a sender would have each load wait for the sum of
+// the one before. Says to the cluster that mine have landed.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void merge(const Shared& shared, const Args& args, int token,
+                                      int rank, const Share<CLUSTER>& share) {
+  using Part = Piece<CLUSTER>;
+  const int head = threadIdx.x / 16;
 #pragma unroll
   for (int first = 0; first < Part::OWNED; first += 32) {
-    const int column = first + threadIdx.x % 16 * 2;
+    const uint32_t place = share.place ^ first % Part::WIDTH * sizeof(__half);
+    __half2 pairs[CLUSTER];
+#pragma unroll
+    for (int s = 0; s < CLUSTER; ++s) {
+      const auto* part = reinterpret_cast<const uint8_t*>(&shared.received[s][first / Part::WIDTH]);
+      pairs[s] = *reinterpret_cast<const __half2*>(part + place);
+    }
+    // Here, where it keeps all loads in front of all sums as well.
+    if (first == 0) arrive_cluster();
     float2 sum = {};
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
-      if (!work.sends(s)) continue;
-      const float factor = reinterpret_cast<const float*>(factors)[s];
-      const Part& part = shared.received[s][column / Part::WIDTH];
-      const auto* from = &part.sums[Part::place(head, column % Part::WIDTH)];
-      const float2 some = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
-      sum.x += factor * some.x, sum.y += factor * some.y;
+      const float factor = reinterpret_cast<const float*>(share.factors)[s];
+      const float2 sums = __half22float2(pairs[s]);
+      sum.x += factor * sums.x;
+      sum.y += factor * sums.y;
     }
-    auto* to = args.output + (token * HEADS + head) * CKV + rank * Part::OWNED + column;
+    const int column = rank * Part::OWNED + first + threadIdx.x % 16 * 2;
+    auto* to = args.output + (int64_t{token} * HEADS + head) * CKV + column;
     *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum.x, sum.y);
   }
 }
 
-__device__ __forceinline__ void write_empty(const Args& args, int64_t token) {
-  uint4* at = reinterpret_cast<uint4*>(args.output + token * HEADS * CKV);
+__device__ __forceinline__ void write_empty(const Args& args, int token) {
+  uint4* at = reinterpret_cast<uint4*>(args.output + int64_t{token} * HEADS * CKV);
 #pragma unroll
   for (int i = threadIdx.x; i < HEADS * CKV_BYTES / 16; i += COMPUTING) at[i] = uint4{};
-  if (threadIdx.x < HEADS) args.lse[token * HEADS + threadIdx.x] = -INFINITY;
+  float* lse = args.lse + int64_t{token} * HEADS;
+  if (threadIdx.x < HEADS) lse[threadIdx.x] = -INFINITY;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -14,8 +15,10 @@ constexpr int HEADS = 16, CKV = 512, KPE = 64, SLOTS = 2048;
 constexpr int WARPS = 8, COMPUTING = 32 * WARPS;  // who computes
 constexpr int HELPERS = 4, HELPING = 32 * HELPERS, THREADS = COMPUTING + HELPING;
 constexpr int CKV_BYTES = 2 * CKV, KPE_BYTES = 2 * KPE;
-// 16 bytes more than a row: eight rows of a matrix load start in eight different groups of banks.
-constexpr int ROW = CKV_BYTES + KPE_BYTES + 16;
+// Nine lines of 128 bytes, [ckv | kpe]. Chunks of 16 bytes are permuted within each line, by row,
+// so that the eight rows of a matrix load lie in eight groups of banks. Not padded rows: a cp.async
+// of 512 bytes that starts off a line of 128 takes 12 cycles of shared memory instead of 4.
+constexpr int ROW = CKV_BYTES + KPE_BYTES, CHUNK = 16, LINE = 128, LINES = ROW / LINE;
 // Registers a thread: computing warps hold half of the queries, sums, and keys two batches ahead.
 constexpr int COMPUTING_REGISTERS = 216, HELPING_REGISTERS = 72;
 constexpr int BLOCK = 16, BLOCKS = SLOTS / BLOCK;  // consecutive slots, the rows of an mma
@@ -28,9 +31,10 @@ struct Tuning {
 constexpr int TILE = Tuning::TILE, STAGES = Tuning::STAGES, FIRST = Tuning::FIRST;
 constexpr int TILE_BLOCKS = TILE / BLOCK;
 constexpr int LARGEST = 16;  // CTAs of a cluster, more than 8 of which are not portable
-// In q K^T a warp takes the rows of a block and half of the columns.
-constexpr int HALVES = 2, PART_BYTES = (CKV_BYTES + KPE_BYTES) / HALVES;
-constexpr int PART_STEPS = PART_BYTES / 32;
+constexpr int log2_of(int x) { return x > 1 ? 1 + log2_of(x / 2) : 0; }
+// In q K^T a warp takes the rows of a block and half of the columns: half of each line.
+constexpr int HALVES = 2, PART_STEPS = ROW / HALVES / 32;
+constexpr int VALUE_STEPS = CKV_BYTES / HALVES / 32;  // of those, in front: ckv
 constexpr int WARP_COLUMNS = CKV / WARPS;  // in p ckv
 constexpr int WEIGHT_ROW = 2 * TILE + 16;
 constexpr int OUTPUT_ROW = 2 * WARP_COLUMNS + 16;
@@ -38,12 +42,19 @@ constexpr int OUTPUT_ROW = 2 * WARP_COLUMNS + 16;
 static_assert(HEADS == 16, "the heads are the 16 rows of an mma");
 static_assert(TILE == 64, "two entries a lane, and their validity a word of 64 bits");
 static_assert(WARPS == HALVES * TILE_BLOCKS, "a warp for each half of each block of a tile");
-static_assert(PART_BYTES == 32 * PART_STEPS && PART_STEPS % 6 == 0, "steps are loaded by sixes");
-static_assert(WARP_COLUMNS == 64, "accumulate() holds eight groups of eight columns a warp");
+static_assert(ROW % LINE == 0 && PART_STEPS == 2 * LINES, "two steps a line");
+static_assert(PART_STEPS % 6 == 0, "steps are loaded by sixes");
+static_assert(2 * WARP_COLUMNS == LINE, "in accumulate() a warp has a line");
 static_assert(HELPING == BLOCKS, "survey() gives a block to a helping thread");
 static_assert(HELPING == 8 * HEADS, "find_factors() gives a head a quarter-warp");
 static_assert(COMPUTING == 16 * HEADS, "merge() gives a head half a warp");
-static_assert(FIRST * LARGEST <= BLOCKS && SLOTS / LARGEST == STAGES * TILE, "see block_of()");
+static_assert(FIRST <= TILE_BLOCKS && FIRST * LARGEST < BLOCKS, "see block_of()");
+static_assert(SLOTS / LARGEST == STAGES * TILE, "16 CTAs request all of their rows at once");
+
+// Where chunk `chunk` of row `row` of a tile, or of the queries, lies.
+__device__ __forceinline__ int place_of_chunk(int row, int chunk) {
+  return row * ROW + CHUNK * (chunk ^ row % (LINE / CHUNK));
+}
 
 struct Args {
   const __nv_bfloat16* q_nope;  // [T, 16, 512]
@@ -58,22 +69,30 @@ struct Args {
 };
 
 // A piece of what a CTA sends of its sums: [head][column] of as many columns as one warp has for
-// one owner, in bf16, the groups of eight columns permuted by head so that fragments are stored
+// one owner, in fp16, the groups of eight columns permuted by head so that fragments are stored
 // without bank conflicts.
 template <int CLUSTER>
 struct Piece {
   static constexpr int OWNED = CKV / CLUSTER;  // columns of a CTA in the merge
   static constexpr int WIDTH = OWNED < WARP_COLUMNS ? OWNED : WARP_COLUMNS;
   static constexpr int A_WARP = WARP_COLUMNS / WIDTH, AN_OWNER = OWNED / WIDTH;
-  __nv_bfloat16 sums[HEADS * WIDTH];
+  __half sums[HEADS * WIDTH];
   static __device__ __forceinline__ int place(int head, int column) {
     const int turned = WIDTH == 32 ? head / 2 % 4 : head % 8;
     return head * WIDTH + ((column / 8 ^ turned) * 8) + column % 8;
   }
 };
 
+// Sums travel in fp16, which has three bits more than bf16 and range enough for what lies below a
+// known bound. Of the values that a CTA has weighed the largest exponent e, biased by 127, is known
+// before their weights are. Weights of at most 2^shift add up to less than 2^15 where
+// shift = 15 + 126 - e - log2(rows). No more than 100: sums of weights have to fit fp32.
+
 template <int CLUSTER>
 struct SharedMemory {
+  static constexpr bool SCALED = CLUSTER > 1;
+  static constexpr float SHIFT = 15 + 126 - log2_of(SLOTS / CLUSTER);
+  static constexpr float FIRST_SHIFT = SCALED ? 100 : 0;
   // The queries; then each warp's sums on their way out, to memory or to other CTAs.
   alignas(128) uint8_t query[HEADS * ROW];
   alignas(128) uint8_t tiles[STAGES][TILE * ROW];
@@ -81,8 +100,9 @@ struct SharedMemory {
   alignas(16) float4 halves[WARPS][32];             // [for warp][lane]: logits
   alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16
   alignas(16) float tops[HEADS][WARPS];             // of a tile
-  alignas(16) float sums[HEADS][WARPS];             // of a run
-  float top[HEADS];                                 // of a run
+  alignas(16) float exponents[WARPS];               // of a tile's values
+  alignas(16) float4 sums[HEADS][WARPS];            // of a run, by the lanes of a quad
+  float anchor[HEADS];                              // of a run
   alignas(16) float factors[HEADS][LARGEST];        // [head][sender]: what its sums count
   alignas(16) float2 peers[HEADS][LARGEST];         // [head][sender]: maximum, sum
   alignas(16) int2 surveyed[HELPERS];               // owners of valid entries, my tiles with some
@@ -97,12 +117,13 @@ static_assert(sizeof(Piece<LARGEST>) * LARGEST <= HEADS * ROW &&
               "what goes out lies where the queries were");
 
 // Which slots are whose: entries are not ranked, so that their rows are requested as soon as the
-// indices are there. Valid ones usually stand in front. The first FIRST blocks belong to CTA 0, so
-// that a short row is the work of one CTA; then the other CTAs take blocks in turns until they have
-// as many, then all. Block j of CTA `rank`:
+// indices are there. Valid ones usually stand in front. In a long row, one with a valid entry in
+// block FIRST, CTAs take blocks in turns. In a short one the first FIRST blocks belong to CTA 0, so
+// that all is usually its work alone; then the others take blocks in turns until they have as many,
+// then all. Both are right for every row. Block j of CTA `rank`:
 template <int CLUSTER>
-__device__ __forceinline__ int block_of(int rank, int j) {
-  if (j >= FIRST) return CLUSTER * j + rank;
+__device__ __forceinline__ int block_of(int rank, int j, bool is_long) {
+  if (is_long || j >= FIRST) return CLUSTER * j + rank;
   return rank == 0 ? j : FIRST + (CLUSTER - 1) * j + rank - 1;
 }
 
@@ -111,10 +132,10 @@ struct Place {
 };
 
 template <int CLUSTER>
-__device__ __forceinline__ Place place_of(int block) {
+__device__ __forceinline__ Place place_of(int block, bool is_long) {
   constexpr int OTHERS = CLUSTER > 1 ? CLUSTER - 1 : 1;
+  if (is_long || block >= CLUSTER * FIRST) return {block % CLUSTER, block / CLUSTER};
   if (block < FIRST) return {0, block};
-  if (block >= CLUSTER * FIRST) return {block % CLUSTER, block / CLUSTER};
   return {1 + (block - FIRST) % OTHERS, (block - FIRST) / OTHERS};
 }
 

@@ -7,11 +7,18 @@
 
 #include "async_copy.cuh"
 #include "fast_math.cuh"
+#include "magnitudes.cuh"
 #include "named_barrier.cuh"
 #include "plan.cuh"
 #include "tensor_core.cuh"
 
 namespace {
+
+// The assembler computes an address anew, in the chain, wherever it is used; what a shuffle gave it
+// keeps in a register.
+__device__ __forceinline__ uint32_t keep(uint32_t x) {
+  return __shfl_sync(~0u, x, threadIdx.x % 32);
+}
 
 // My warp's half of the columns of the queries, as first operands.
 struct Query {
@@ -21,21 +28,51 @@ struct Query {
 // In q K^T: the block of a tile whose rows my warp takes, and which half of the columns. The two
 // warps of a block are neighbours, on two schedulers: one tensor core would take both in turns
 // where a tile has one block.
-__device__ __forceinline__ int my_block() { return threadIdx.x / 32 / HALVES; }
-__device__ __forceinline__ int my_half() { return threadIdx.x / 32 % HALVES; }
+__device__ __forceinline__ int my_block(uint32_t thread) { return thread / 32 / HALVES; }
+__device__ __forceinline__ int my_half(uint32_t thread) { return thread / 32 % HALVES; }
 
 // The first of the two neighbouring rows of a tile whose logits I weigh: of my block, the eight
 // rows of my half.
-__device__ __forceinline__ int my_row() {
-  return BLOCK * my_block() + 8 * my_half() + threadIdx.x % 4 * 2;
+__device__ __forceinline__ int my_row(uint32_t thread) {
+  return BLOCK * my_block(thread) + 8 * my_half(thread) + thread % 4 * 2;
 }
 
-__device__ __forceinline__ void load_query(Query& loaded, const uint8_t* query) {
-  const int lane = threadIdx.x % 32;
+// Step `step` of my half of the columns, given the first one's place: two steps a line.
+__device__ __forceinline__ uint32_t place_of_step(uint32_t first, int step) {
+  return (first ^ 32 * (step % 2)) + LINE * (step / 2);
+}
+
+// Where a lane finds its operands in shared memory, of the first stage.
+struct Places {
+  uint32_t keys;     // my first step's
+  uint32_t values;   // my warp's columns of row lane % 16
+  uint32_t weights;  // those of head lane % 16
+};
+
+template <typename Shared>
+__device__ __forceinline__ Places find_places(const Shared& shared, uint32_t thread) {
+  const int lane = thread % 32, warp = thread / 32;
+  const uint32_t tile = shared_address(shared.tiles[0]);
+  const int row = BLOCK * my_block(thread) + lane % 8 + lane / 16 * 8;
+  return {keep(tile + place_of_chunk(row, 4 * my_half(thread) + lane / 8 % 2)),
+          keep(tile + place_of_chunk(lane % 16, LINE / CHUNK * warp + lane / 16)),
+          keep(shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16)};
+}
+
+// The 16 validity bits of my block.
+__device__ __forceinline__ uint32_t bits_of_mine(uint32_t thread, uint64_t valid) {
+  const uint32_t half = my_block(thread) < TILE_BLOCKS / 2 ? valid : valid >> 32;
+  return half >> BLOCK * (my_block(thread) % 2) & 0xffff;
+}
+
+__device__ __forceinline__ void load_query(Query& loaded, const uint8_t* query, uint32_t thread) {
+  const int lane = thread % 32;
   const uint32_t from =
-      shared_address(query) + lane % 16 * ROW + my_half() * PART_BYTES + lane / 16 * 16;
+      shared_address(query) + place_of_chunk(lane % 16, 4 * my_half(thread) + lane / 16);
 #pragma unroll
-  for (int step = 0; step < PART_STEPS; ++step) load_tiles(loaded.steps[step], from + 32 * step);
+  for (int step = 0; step < PART_STEPS; ++step) {
+    load_tiles(loaded.steps[step], place_of_step(from, step));
+  }
 }
 
 // Logits [head][row], without the scale: heads lane / 4 and eight on, rows my_row() and one on.
@@ -43,11 +80,20 @@ struct Logits {
   float low[2], high[2];
 };
 
+// The exponent, as fp32 has it, of the largest of the warp's magnitudes, two a lane.
+__device__ __forceinline__ float largest_exponent(uint32_t magnitudes) {
+  const uint32_t first = magnitudes << 16 & 0x7fff0000, second = magnitudes & 0x7fff0000;
+  const uint32_t exponent = __reduce_max_sync(~0u, first > second ? first : second) >> 23;
+  constexpr uint32_t TWO_TO_23 = 0x4b000000;  // in fp32, whose last bit counts 1
+  return __uint_as_float(TWO_TO_23 | exponent) - __uint_as_float(TWO_TO_23);
+}
+
 // Half of the sum over columns is the other half's warp's: each of the two ends with eight rows.
 template <typename Shared>
-__device__ __forceinline__ Logits exchange_halves(Shared& shared, const float (&sums)[2][4]) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const bool keeps_second = my_half() == 1;
+__device__ __forceinline__ Logits exchange_halves(Shared& shared, uint32_t thread,
+                                                  const float (&sums)[2][4]) {
+  const int lane = thread % 32, warp = thread / 32;
+  const bool keeps_second = my_half(thread) == 1;
   float keep[4], give[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -55,30 +101,28 @@ __device__ __forceinline__ Logits exchange_halves(Shared& shared, const float (&
     give[i] = keeps_second ? sums[0][i] : sums[1][i];
   }
   shared.halves[warp ^ 1][lane] = {give[0], give[1], give[2], give[3]};
-  sync_threads_of(2 + my_block(), 64);
+  sync_threads_of(2 + my_block(thread), 64);
   const float4 got = shared.halves[warp][lane];
   return {{keep[0] + got.x, keep[1] + got.y}, {keep[2] + got.z, keep[3] + got.w}};
 }
 
-// q K^T of my block's rows: three chains of products for each eight rows, keys loaded a batch
-// ahead.
+// q K^T of my block's rows, which begin at `from`: three chains of products for each eight rows,
+// keys loaded a batch ahead. exponent: largest_exponent() of those that are values as well.
 template <typename Shared>
-__device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, const Query& query) {
+__device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_t from,
+                                        const Query& query, float& exponent) {
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
-  const int lane = threadIdx.x % 32;
-  const uint32_t from = shared_address(tile) +
-                        (BLOCK * my_block() + lane % 8 + lane / 16 * 8) * ROW +
-                        my_half() * PART_BYTES + lane / 8 % 2 * 16;
   uint32_t keys[2][BATCH][4];
   float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
+  uint32_t magnitudes = 0;
 #pragma unroll
-  for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], from + 32 * i);
+  for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], place_of_step(from, i));
 #pragma unroll
   for (int batch = 0; batch < BATCHES; ++batch) {
     if (batch + 1 < BATCHES) {
 #pragma unroll
       for (int i = 0; i < BATCH; ++i) {
-        load_tiles(keys[(batch + 1) % 2][i], from + 32 * (BATCH * (batch + 1) + i));
+        load_tiles(keys[(batch + 1) % 2][i], place_of_step(from, BATCH * (batch + 1) + i));
       }
     }
 #pragma unroll
@@ -87,7 +131,15 @@ __device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, con
       const uint32_t(&key)[4] = keys[batch % 2][i];
       multiply_bf16(chains[step % CHAINS][0], query.steps[step], key[0], key[1]);
       multiply_bf16(chains[step % CHAINS][1], query.steps[step], key[2], key[3]);
+      if constexpr (Shared::SCALED) {
+        if (step >= VALUE_STEPS) continue;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) magnitudes = larger_magnitudes(magnitudes, key[j]);
+      }
     }
+  }
+  if constexpr (Shared::SCALED) {
+    exponent = largest_exponent(magnitudes);
   }
   float sums[2][4];
 #pragma unroll
@@ -95,13 +147,14 @@ __device__ __forceinline__ Logits score(Shared& shared, const uint8_t* tile, con
     sums[0][i] = (chains[0][0][i] + chains[1][0][i]) + chains[2][0][i];
     sums[1][i] = (chains[0][1][i] + chains[1][1][i]) + chains[2][1][i];
   }
-  return exchange_halves(shared, sums);
+  return exchange_halves(shared, thread, sums);
 }
 
 // The running softmax of the two heads that are mine in logits and sums alike, lane / 4 and eight
-// on: maximum of all rows, sum of the rows that I weighed.
+// on: maximum of all rows, sum of the rows that I weighed, and the power of two that all weights
+// are multiplied by.
 struct Softmax {
-  float top[2], sum[2];
+  float top[2], sum[2], shift;
 };
 
 __device__ __forceinline__ float largest_of_quad(float x) {
@@ -119,13 +172,15 @@ struct Fade {
   float of[2];  // what sums so far still count, by my two heads
 };
 
-// Weights of the tile from its logits. The barrier in the middle has all warps' maxima, the one at
-// the end all weights.
+// Weights of the tile from its logits; mine: bits_of_mine(); exponent: that of the values that I
+// have seen. The barrier in the middle has all warps' maxima, the one at the end all weights, and
+// what sums of the run are stored.
 template <typename Shared>
-__device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint64_t valid,
-                                      const Logits& logits, Softmax& softmax) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = lane / 4;
-  const bool counts[2] = {(valid >> my_row() & 1) != 0, (valid >> (my_row() + 1) & 1) != 0};
+__device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, float scale, uint32_t mine,
+                                      const Logits& logits, float exponent, Softmax& softmax) {
+  const int lane = thread % 32, warp = thread / 32, head = lane / 4;
+  const uint32_t pair = mine >> my_row(thread) % BLOCK;
+  const bool counts[2] = {(pair & 1) != 0, (pair & 2) != 0};
   float scaled[2][2];  // [head][row]
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -135,49 +190,43 @@ __device__ __forceinline__ Fade weigh(Shared& shared, float scale, uint64_t vali
   const float tops[2] = {largest_of_quad(fmaxf(scaled[0][0], scaled[0][1])),
                          largest_of_quad(fmaxf(scaled[1][0], scaled[1][1]))};
   if (lane % 4 == 0) shared.tops[head][warp] = tops[0], shared.tops[head + 8][warp] = tops[1];
+  if (Shared::SCALED && lane == 0) shared.exponents[warp] = exponent;
   sync_first<COMPUTING>();
   // Both heads' before any store: what is loaded behind one waits for it.
   const float highest[2] = {largest(shared.tops[head]), largest(shared.tops[head + 8])};
+  const float before = softmax.shift;
+  if (Shared::SCALED) {
+    softmax.shift = fminf(softmax.shift, Shared::SHIFT - largest(shared.exponents));
+  }
   Fade fade;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float top = fmaxf(softmax.top[i], highest[i]);
-    const float anchor = top == -INFINITY ? 0.0f : top;
-    fade.of[i] = exp2_approx(softmax.top[i] - anchor);
+    const float anchor = (top == -INFINITY ? 0.0f : top) - softmax.shift;
+    fade.of[i] = exp2_approx(softmax.top[i] - before - anchor);
     const float2 weights = {exp2_approx(scaled[i][0] - anchor),
                             exp2_approx(scaled[i][1] - anchor)};
-    uint8_t* to = &shared.weights[(head + 8 * i) * WEIGHT_ROW + 2 * my_row()];
+    uint8_t* to = &shared.weights[(head + 8 * i) * WEIGHT_ROW + 2 * my_row(thread)];
     *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(weights.x, weights.y);
     softmax.top[i] = top;
     softmax.sum[i] = softmax.sum[i] * fade.of[i] + (weights.x + weights.y);
+    // The places of warps are permuted by head: eight heads of a warp lie in eight groups of banks.
+    reinterpret_cast<float*>(&shared.sums[head + 8 * i][warp ^ head])[lane % 4] = softmax.sum[i];
+    if (warp == 0 && lane % 4 == 0) shared.anchor[head + 8 * i] = top - softmax.shift;
   }
   sync_first<COMPUTING>();
   return fade;
 }
 
-// Sums of the run, for whoever waits for sums_stored.
-template <typename Shared>
-__device__ __forceinline__ void store_sums(Shared& shared, Softmax softmax) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = lane / 4;
-#pragma unroll
-  for (int mask = 1; mask < 4; mask *= 2) {
-    softmax.sum[0] += __shfl_xor_sync(~0u, softmax.sum[0], mask);
-    softmax.sum[1] += __shfl_xor_sync(~0u, softmax.sum[1], mask);
-  }
-  if (lane % 4 == 0) {
-    shared.sums[head][warp] = softmax.sum[0], shared.sums[head + 8][warp] = softmax.sum[1];
-    if (warp == 0) shared.top[head] = softmax.top[0], shared.top[head + 8] = softmax.top[1];
-  }
-  __syncwarp();
-  if (lane == 0) arrive(&shared.sums_stored);
-}
-
-// Behind sums_stored.
+// By the helping warps, a quarter-warp a head, once the last sums are stored: what all lanes and
+// warps have weighed.
 template <typename Shared>
 __device__ __forceinline__ float total_of(const Shared& shared, int head) {
-  const float4 a = reinterpret_cast<const float4*>(shared.sums[head])[0];
-  const float4 b = reinterpret_cast<const float4*>(shared.sums[head])[1];
-  return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
+  const float4 quad = shared.sums[head][threadIdx.x % 8];
+  float total = (quad.x + quad.y) + (quad.z + quad.w);
+#pragma unroll
+  for (int mask = 4; mask > 0; mask /= 2) total += __shfl_xor_sync(~0u, total, mask);
+  return total;
 }
 
 // Of my warp's 64 columns, by groups of eight; the last group's columns are all the sum of the
@@ -192,41 +241,49 @@ __device__ __forceinline__ void fade_sums(Sums& acc, const Fade& fade) {
   }
 }
 
-// acc += weights ckv, over the blocks with a valid row, the next one loaded while one is
-// multiplied. GROUPS of eight columns from FIRST_GROUP on.
-template <int FIRST_GROUP, int GROUPS, typename Shared>
-__device__ __forceinline__ void accumulate(const Shared& shared, const uint8_t* tile,
-                                           uint64_t valid, Sums& acc) {
+// acc += weights ckv of COUNT neighbouring blocks: all loads in front of all products. GROUPS of
+// eight columns from FIRST_GROUP on.
+template <int COUNT, int FIRST_GROUP, int GROUPS>
+__device__ __forceinline__ void accumulate_blocks(uint32_t weights, uint32_t values, Sums& acc) {
   constexpr int PAIRS = GROUPS / 2;
   constexpr uint32_t ONES = 0x3f803f80;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t weights =
-      shared_address(shared.weights) + lane % 16 * WEIGHT_ROW + lane / 16 * 16;
-  const uint32_t values = shared_address(tile) + lane % 16 * ROW +
-                          2 * (warp * WARP_COLUMNS + 8 * FIRST_GROUP + lane / 16 * 8);
-  bool has[TILE_BLOCKS];
+  uint32_t p[COUNT][4], v[COUNT][PAIRS][4];
 #pragma unroll
-  for (int block = 0; block < TILE_BLOCKS; ++block) has[block] = has_block(valid, block);
-  uint32_t p[2][4], v[2][PAIRS][4];
-#pragma unroll
-  for (int next = 0; next <= TILE_BLOCKS; ++next) {
-    if (next < TILE_BLOCKS && has[next]) {
-      load_tiles(p[next % 2], weights + 2 * BLOCK * next);
-#pragma unroll
-      for (int pair = 0; pair < PAIRS; ++pair) {
-        load_tiles_transposed(v[next % 2][pair], values + BLOCK * next * ROW + 32 * pair);
-      }
-    }
-    if (next == 0 || !has[next - 1]) continue;
-    const uint32_t(&weight)[4] = p[(next - 1) % 2];
+  for (int block = 0; block < COUNT; ++block) {
+    load_tiles(p[block], weights + 2 * BLOCK * block);
 #pragma unroll
     for (int pair = 0; pair < PAIRS; ++pair) {
-      const uint32_t(&value)[4] = v[(next - 1) % 2][pair];
-      const int group = FIRST_GROUP + 2 * pair;
-      multiply_bf16(acc[group], weight, value[0], value[1]);
-      multiply_bf16(acc[group + 1], weight, value[2], value[3]);
+      const uint32_t from = values ^ CHUNK * (FIRST_GROUP + 2 * pair);
+      load_tiles_transposed(v[block][pair], from + BLOCK * block * ROW);
     }
-    if (GROUPS == 8) multiply_bf16(acc[8], weight, ONES, ONES);
+  }
+#pragma unroll
+  for (int block = 0; block < COUNT; ++block) {
+#pragma unroll
+    for (int pair = 0; pair < PAIRS; ++pair) {
+      const uint32_t(&value)[4] = v[block][pair];
+      const int group = FIRST_GROUP + 2 * pair;
+      multiply_bf16(acc[group], p[block], value[0], value[1]);
+      multiply_bf16(acc[group + 1], p[block], value[2], value[3]);
+    }
+    if (GROUPS == 8) multiply_bf16(acc[8], p[block], ONES, ONES);
+  }
+}
+
+// The same of all halves of a tile with a valid row. Operands are loaded and used in one branch:
+// between two they would hold their registers throughout the loop.
+template <int FIRST_GROUP, int GROUPS>
+__device__ __forceinline__ void accumulate(uint32_t weights, uint32_t values, uint64_t valid,
+                                           Sums& acc) {
+#pragma unroll
+  for (int first = 0; first < TILE; first += 2 * BLOCK) {
+    const uint32_t rows = static_cast<uint32_t>(valid >> first);
+    if (rows == 0) continue;
+    if (rows >> BLOCK == 0) {
+      accumulate_blocks<1, FIRST_GROUP, GROUPS>(weights + 2 * first, values + first * ROW, acc);
+    } else {
+      accumulate_blocks<2, FIRST_GROUP, GROUPS>(weights + 2 * first, values + first * ROW, acc);
+    }
   }
 }
 

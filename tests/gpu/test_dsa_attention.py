@@ -207,6 +207,38 @@ def test_holes_leave_ctas_tiles_and_blocks_without_work(num_tokens, attend):
     assert_matches((output[some], lse[some]), oracle(**{**inputs, **few}))
 
 
+@pytest.mark.parametrize("num_tokens", [7, 9, 17, 65])
+def test_whichever_blocks_tell_that_a_row_is_long(num_tokens, attend):
+    """The fifth block of 16 slots decides how the native route divides a row."""
+    inputs = random_inputs(num_tokens, 64, 32, "cuda")
+    spans = [(79, 80), (64, 65), (64, 80), (80, 81), (0, 79), (80, 200), (16, 2048)]
+    for token in range(num_tokens):
+        first, last = spans[token % len(spans)]
+        rows = random_rows(64, last - first, 32 + token % len(spans), "cuda")
+        inputs["sparse_indices"][token, first:last] = rows
+        if token % len(spans) == 5:
+            inputs["sparse_indices"][token, :64] = rows[:64]
+    output, lse = attend(inputs)
+    some = list(range(num_tokens - len(spans), num_tokens))
+    few = {name: inputs[name][some] for name in ("q_nope", "q_pe", "sparse_indices")}
+    assert_matches((output[some], lse[some]), oracle(**{**inputs, **few}))
+
+
+@pytest.mark.parametrize("num_tokens", [3, 9, 20, 140])
+@pytest.mark.parametrize("exponent", [-90, -40, 40, 110])
+def test_values_of_any_magnitude(num_tokens, exponent, attend):
+    """Sums of several CTAs travel in fp16, whose range is far less than that of bf16."""
+    counts = [33, 337, 2048] + [5] * (num_tokens - 3)
+    inputs = inputs_with_counts(counts, seed=40, num_pages=64)
+    inputs["ckv_cache"] *= 2.0**exponent
+    inputs["q_nope"] *= 2.0**-exponent
+    output, lse = attend(inputs)
+    few = {name: inputs[name][:3] for name in ("q_nope", "q_pe", "sparse_indices")}
+    want, want_lse = oracle(**{**inputs, **few})
+    scale = 2.0**-exponent
+    assert_matches((output[:3].double() * scale, lse[:3]), (want * scale, want_lse))
+
+
 @pytest.mark.parametrize("num_tokens", [3, 20, 140])
 def test_chosen_nan_reaches_its_token_only(num_tokens, attend):
     inputs = inputs_with_counts([200, *[100] * (num_tokens - 1)], seed=8, num_pages=64)
