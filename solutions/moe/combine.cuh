@@ -16,6 +16,7 @@ struct CombineArgs {
   Routing routing;
   const __nv_bfloat16* expert_out;  // [capacity, 7168]
   __nv_bfloat16* output;            // [T, 7168]
+  bool is_cleared;                  // rows without a local expert are zeros
 };
 
 // A token's slot, one a lane: packed row, -1 where it has none, and weight.
@@ -61,6 +62,7 @@ __global__ void __launch_bounds__(COMBINERS)
   const WeighedRow mine = {args.routing.slot_row[slot], args.routing.slot_weight[slot]};
   uint32_t slots = __ballot_sync(FULL, mine.row >= 0) & ((1u << TOP_K) - 1);
   wait_for_launches_before();
+  if (slots == 0 && args.is_cleared) return;
   float sums[COMBINED] = {};
   while (slots != 0) add_slots(args, mine, column, slots, sums);
   __nv_bfloat162 rounded[COMBINED / 2];

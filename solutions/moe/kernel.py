@@ -18,8 +18,7 @@ Numerics: fp32 accumulation across k blocks of 128; between the GEMMs e4m3 with 
 order of its slots, rounded once to bf16. No atomics: the same call gives the same bits.
 See docs/kernels/moe.md.
 
-The portable route is below. The native route, moe.cu, is taken for few tokens where it can be
-built.
+The portable route is below. The native route, moe.cu, is taken where it can be built.
 """
 
 import math
@@ -135,14 +134,15 @@ LAUNCHES = (
 )
 
 
-# (largest seq_len, unit of the native route: 64-row tiles of weights, packed rows). Beyond, the
-# tensor cores bind: the portable route's work.
+# (largest seq_len, unit of the native route: 64-row tiles of weights, packed rows). Beyond, all
+# slots of all tokens could fill more row tiles than are counted: the portable route's work.
 #   T <= 128   4 rows an expert are expected. Small units spread few hit experts over all SMs: of
 #              units with 64 or 256 weight rows and 16, 32 or 64 packed rows they are the fastest
 #              from 1 to 80 tokens, by 6 us at 80.
 #   T <= 1536  28 rows an expert at T = 901: small units would take the weights through the SMs
 #              twice, 703 us against 393.
-NATIVE_UNITS = ((128, (1, 16)), (1536, (4, 64)))
+#   larger     the tensor cores bind: tile_multiply.cuh.
+NATIVE_UNITS = ((128, (1, 16)), (1536, (4, 64)), (15872, (4, 128)))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
 

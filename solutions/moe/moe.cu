@@ -1,4 +1,4 @@
-// FP8 mixture of experts with DeepSeek routing, for calls that the weights' bytes bind.
+// FP8 mixture of experts with DeepSeek routing.
 //
 // Definition moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048. For token t and the
 // local experts e among the 8 that it selects, with dequantised X, W1 and W2:
@@ -9,13 +9,17 @@
 // Launches: routing and packing (one cluster up to 128 tokens, two launches beyond), both products
 // in one persistent kernel, combine. From the second on they are set up while the one before runs.
 //
+// Two kernels multiply. Tiles (tile_multiply.cuh), in front of which scales are put in their order,
+// serve calls that the tensor cores bind. The rest of this is of the other one, for calls that the
+// weights' bytes bind.
+//
 // The persistent kernel, one CTA an SM: units are 64 TILES weight rows of an expert times up to
 // ROWS packed rows, taken in order from a counter, the first product's before the second's. A warp
 // requests weights into a deep ring, three warps request packed rows, two warpgroups multiply.
 // Weights are the tall operand of wgmma, packed rows the narrow one.
 //
 // Bytes: 44 MB of weights an expert that is hit; flops: 88 MFLOP a packed row. DRAM binds up to
-// about a thousand tokens, and choose() in kernel.py takes this route to 1536.
+// about a thousand tokens, and choose() in kernel.py takes units of these to 1536.
 //
 // Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
 // first product to the second, which waits, tile by tile, for C alone. Units are small, and an SM
@@ -41,7 +45,12 @@
 #include "feed.cuh"
 #include "multiply.cuh"
 #include "plan.cuh"
+#include "register_shares.cuh"
 #include "route.cuh"
+#include "tile_feed.cuh"
+#include "tile_multiply.cuh"
+#include "tile_plan.cuh"
+#include "tile_scales.cuh"
 
 namespace {
 
@@ -69,6 +78,23 @@ __device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
   fence_barrier_init();
 }
 
+__device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
+#pragma unroll 1
+  for (int i = 0; i < TILE_STAGES; ++i) {
+    init_barrier(&shared.landed[i], TILE_FEEDERS);
+    init_barrier(&shared.full[i], 2);
+    init_barrier(&shared.free[i], PAIR * MULTIPLYING / 32);
+  }
+#pragma unroll 1
+  for (int i = 0; i < UNIT_STAGES; ++i) {
+    init_barrier(&shared.unit_full[i], 1);
+    init_barrier(&shared.unit_free[i], TILE_READERS);
+  }
+  init_barrier(&shared.ticket_full[0], 1), init_barrier(&shared.ticket_full[1], 1);
+  init_barrier(&shared.is_ahead, 1);
+  fence_barrier_init();
+}
+
 // Grid: (SMs,); any number is right, and CTAs need not run together.
 template <typename S>
 __global__ void __launch_bounds__(THREADS, 1) stream_kernel(const __grid_constant__ Args args) {
@@ -88,12 +114,40 @@ __global__ void __launch_bounds__(THREADS, 1) stream_kernel(const __grid_constan
   }
 }
 
+// Grid: (SMs,) rounded down to clusters of two, of which any number is right.
+__global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant__ Args args) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  TileShared& shared = *reinterpret_cast<TileShared*>(memory);
+  const int rank = cluster_rank(), warp = threadIdx.x / 32;
+  if (threadIdx.x == 0) init_tile_barriers(shared);
+  if (threadIdx.x == MULTIPLYING) prefetch_map(&args.w1), prefetch_map(&args.w2);
+  meet_cluster();  // before one CTA arrives at the other's barriers
+  wait_for_launches_before();
+  allow_next_launch();
+  if (warp < MULTIPLYING / 32) {
+    take_registers<224>();
+    multiply_tiles(shared, args);
+  } else {
+    give_registers<56>();
+    if (warp == MULTIPLYING / 32) {
+      feed_tile_weights(shared, args, rank);
+    } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
+      feed_tiles(shared, args);
+    } else {
+      publish_tiles(shared);
+    }
+  }
+  __syncwarp();
+  meet_cluster();  // nobody ends while the other may still arrive here
+}
+
 void check_error(cudaError_t error) {
   TVM_FFI_ICHECK(error == cudaSuccess) << "moe: " << cudaGetErrorString(error);
 }
 
-// How a kernel is launched: all CTAs as one cluster, or set up while the launch before it runs.
-enum How { ALONE, CLUSTER, CHAINED };
+// How a kernel is launched: all CTAs as one cluster, or set up while the launch before it runs, all
+// CTAs alone or in clusters of two.
+enum How { ALONE, CLUSTER, CHAINED, CHAINED_PAIRS };
 
 struct Launch {
   dim3 grid;
@@ -109,21 +163,23 @@ void allow_shared(void (*kernel)(A), int bytes) {
 
 template <typename A>
 void launch(void (*kernel)(A), const Launch& it, cudaStream_t stream, const A& args) {
-  cudaLaunchAttribute attribute = {};
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = it.grid;
   config.blockDim = dim3(it.threads);
   config.dynamicSmemBytes = it.bytes;
   config.stream = stream;
-  if (it.how == CHAINED) {
+  config.attrs = attributes;
+  if (it.how == CHAINED || it.how == CHAINED_PAIRS) {
+    auto& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
-  } else if (it.how == CLUSTER) {
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {it.grid.x, 1, 1};
   }
-  config.attrs = &attribute;
-  config.numAttrs = it.how != ALONE;
+  if (it.how == CLUSTER || it.how == CHAINED_PAIRS) {
+    auto& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {it.how == CLUSTER ? it.grid.x : PAIR, 1, 1};
+  }
   check_error(cudaLaunchKernelEx(&config, kernel, args));
 }
 
@@ -141,6 +197,16 @@ void describe_weights(Args& args, const void* w1, const void* w2) {
       {BLOCK, 8, 2, 4 * S::TILES, 1}));
   check_map(
       make_byte_map<2>(args.w2, w2, {WIDTH, LOCAL * HIDDEN}, {WIDTH}, {BLOCK, 64 * S::TILES}));
+}
+
+// Weights as tiles have them, 64 rows a box. Of 32 rows the order is that of tile_multiply.cuh.
+void describe_tiles(Args& args, const void* w1, const void* w2) {
+  check_map(make_byte_map<5>(args.w1, w1, {HIDDEN, 2, 4, 4, LOCAL * 2 * WIDTH / 32},
+                             {HIDDEN, 8 * HIDDEN, 2 * HIDDEN, 32 * HIDDEN},
+                             {BLOCK, 2, 4, 4, BOX_ROWS / 32}));
+  check_map(make_byte_map<5>(args.w2, w2, {WIDTH, 2, 4, 4, LOCAL * HIDDEN / 32},
+                             {WIDTH, 8 * WIDTH, 2 * WIDTH, 32 * WIDTH},
+                             {BLOCK, 2, 4, 4, BOX_ROWS / 32}));
 }
 
 // Parts of the scratch of a call, each at a multiple of 256 bytes.
@@ -169,6 +235,9 @@ int64_t place_scratch(uint8_t* base, int64_t num_tokens, Args& args) {
   scratch.take(routing.block_counts, (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS * LOCAL);
   scratch.take(args.c, 2 * capacity * WIDTH);
   scratch.take(args.c_scale, capacity * PIECES);
+  const int64_t tiled_rows = (LOCAL + capacity / TILE_ROWS) * TILE_ROWS;
+  scratch.take(args.x_tile_scale, tiled_rows * HIDDEN_BLOCKS);
+  scratch.take(args.c_tile_scale, tiled_rows * WIDTH_BLOCKS);
   scratch.take(args.expert_out, capacity * HIDDEN);
   return scratch.used;
 }
@@ -183,7 +252,6 @@ struct Call {
   Args args;
   RouteArgs route;
   const void *w1, *w2;
-  __nv_bfloat16* output;
   int num_sms;
   cudaStream_t stream;
 };
@@ -200,8 +268,8 @@ void launch_routing(const Call& call) {
   launch(pack_kernel, {dim3(packers), ROUTERS, 0, CHAINED}, call.stream, call.route);
 }
 
-void launch_combine(const Call& call) {
-  const CombineArgs args = {call.args.routing, call.args.expert_out, call.output};
+void launch_combine(const Call& call, bool is_cleared) {
+  const CombineArgs args = {call.args.routing, call.args.expert_out, call.args.output, is_cleared};
   const dim3 grid(call.args.num_tokens, COMBINE_PARTS);
   launch(combine_kernel, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
@@ -217,12 +285,27 @@ void run_stream(Call& call) {
   launch_routing(call);
   const Launch it = {dim3(call.num_sms), THREADS, BYTES, CHAINED};
   launch(stream_kernel<S>, it, call.stream, call.args);
-  launch_combine(call);
+  launch_combine(call, false);
+}
+
+void run_tiles(Call& call) {
+  constexpr int BYTES = sizeof(TileShared);
+  static_assert(BYTES <= SHARED_BYTES, "the stages fit an SM");
+  TVM_FFI_ICHECK(LOCAL + call.args.capacity / TILE_ROWS <= MOST_TILES)
+      << "moe: too many tokens for tiles: " << call.args.num_tokens;
+  describe_tiles(call.args, call.w1, call.w2);
+  allow_shared(tile_kernel, BYTES);
+  launch_routing(call);
+  const Launch scales = {dim3(call.num_sms), SCALE_THREADS, 0, CHAINED};
+  launch(tile_scales_kernel, scales, call.stream, call.args);
+  const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};
+  launch(tile_kernel, it, call.stream, call.args);
+  launch_combine(call, true);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
 // offset: of the first local expert, between -512 and 512. scratch: count_scratch_bytes(T) bytes.
-// tiles, rows: the shape of a unit, one of those below.
+// tiles, rows: the shape of a unit, one of those below; the last has products of its own.
 void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, TensorView w1,
          TensorView w1_scale, TensorView w2, TensorView w2_scale, int64_t offset, double scaling,
          TensorView output, TensorView scratch, int64_t num_sms, int64_t tiles, int64_t rows) {
@@ -241,7 +324,7 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
                 static_cast<int>(offset),
                 args.num_tokens};
   call.w1 = w1.data_ptr(), call.w2 = w2.data_ptr();
-  call.output = static_cast<__nv_bfloat16*>(output.data_ptr());
+  args.output = static_cast<__nv_bfloat16*>(output.data_ptr());
   call.num_sms = num_sms;
   const DLDevice device = logits.device();
   call.stream =
@@ -249,6 +332,7 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
   switch (100 * tiles + rows) {
     case 116: return run_stream<Shape<1, 16, 9, 6>>(call);
     case 464: return run_stream<Shape<4, 64, 4, 5>>(call);
+    case 528: return run_tiles(call);
     default: TVM_FFI_ICHECK(false) << "moe: no units of " << tiles << " tiles and " << rows;
   }
 }

@@ -42,7 +42,10 @@ struct Args {
   const float* w2_scale;        // [32, 56, 16]
   uint8_t* c;                   // [2, capacity, 2048] e4m3: codes, then what they round off
   float* c_scale;               // [capacity, 64]
+  float* x_tile_scale;          // [row tiles, 56, 128], in tiles: tile_plan.cuh
+  float* c_tile_scale;          // [row tiles, 16, 128]
   __nv_bfloat16* expert_out;    // [capacity, 7168] packed rows, not weighted
+  __nv_bfloat16* output;        // [T, 7168]
   int num_tokens, capacity;
 };
 

@@ -22,6 +22,7 @@ from tests.packed import build, call
 pytestmark = pytest.mark.gpu
 
 ROOM = "moe"
+TILES = (4, 128)  # the native unit of calls that the tensor cores bind
 STREAMING_LIMIT = 1536  # seq_len; beyond, the tensor cores rule and C is plain e4m3
 # Least share of elements within the official atol 1, rtol 0.3, over the rows that are not zero.
 # Rounding errors of relative size s and random sign miss it in about (2/pi) atan(s/0.3) of them:
@@ -111,7 +112,7 @@ def judge(request):
 OFFICIAL = [(1, 32), (7, 192), (14, 0), (16, 224), (32, 32), (53, 32), (80, 96), (901, 96)]
 OFFICIAL += [(11948, 128), (14107, 32)]
 THRESHOLDS = [2, 15, 17, 64, 65, 128, 129, 256, 257, 512, 513, 1024, 1025, 1536, 1537, 4096, 4097]
-THRESHOLDS += [16384]
+THRESHOLDS += [15872, 16384]
 
 
 @pytest.mark.parametrize(("seq_len", "offset"), OFFICIAL)
@@ -286,9 +287,9 @@ def kernel():
     return module
 
 
-@pytest.mark.parametrize("seq_len", [1, 200, 1536])
+@pytest.mark.parametrize("seq_len", [1, 200, 1536, 1537, 4000, 15872])
 def test_the_native_route_is_the_one_that_runs(weights, seq_len, kernel, monkeypatch):
-    """Where it can be built, few tokens do not reach the portable one unnoticed."""
+    """Where it can be built, calls that it serves do not reach the portable one unnoticed."""
     monkeypatch.setattr(kernel, "_run_portable", None)
     inputs = random_inputs(random_logits(seq_len, 31), weights, 32, seed=32, device="cuda")
     (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
@@ -303,12 +304,25 @@ def test_every_unit_is_right_at_every_length(weights, seq_len, kernel, monkeypat
         monkeypatch.setattr(kernel, "NATIVE_UNITS", ((seq_len, unit),))
         poison_workspace()
         (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
-        assert_passes(output, want, STREAMING_RATIO)
+        assert_passes(output, want, TILED_RATIO if unit == TILES else STREAMING_RATIO)
+
+
+# Packed rows of expert 70, and of expert 95: one row, full and partial tiles, with and without a
+# partner.
+@pytest.mark.parametrize("counts", [(1, 0), (64, 65), (128, 129), (255, 1), (257, 384), (640, 130)])
+def test_tiles_of_any_number_of_rows(weights, counts, kernel, monkeypatch):
+    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((sum(counts) + 9, TILES),))
+    choices = [[70, *range(7)]] * counts[0] + [[95, *range(7)]] * counts[1]
+    choices += [list(range(100, 108))] * 9
+    inputs = random_inputs(route_to(choices), weights, 64, seed=37, device="cuda")
+    poison_workspace()
+    (output,) = call(ROOM, list(inputs.values()), (empty_output(len(choices)),))
+    assert_passes(output, refer(inputs), TILED_RATIO)
 
 
 def test_streams_share_the_device(weights):
     """Calls that run side by side: no CTA waits for one that finds no room."""
-    lengths = [1, 60, 901, 40, 2000]
+    lengths = [1, 60, 901, 40, 2000, 5000]
     jobs = []
     for seq_len in lengths:
         inputs = random_inputs(random_logits(seq_len, 35), weights, 32, seed=36, device="cuda")
