@@ -4,6 +4,8 @@
 // would share the statics of a named one.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 #include "rank.cuh"
@@ -12,18 +14,21 @@ namespace {
 
 constexpr int HEADS = 64, DIM = 128, TOPK = 2048;
 constexpr int BLOCK = 4;   // queries that a CTA scores together
-constexpr int TILE = 128;  // keys of a stage, 64 of them a warpgroup's
-constexpr int QUERY_BYTES = HEADS * DIM, GROUP_BYTES = 64 * DIM, TILE_BYTES = TILE * DIM;
-constexpr int COMPUTING = 256, FEEDING = 128, THREADS = COMPUTING + FEEDING;
-constexpr int SEGMENTS = COMPUTING / 32;  // of a query's candidates: one a warp
+constexpr int TILE = 128;  // keys of a stage
+constexpr int HALF = 64;   // keys of it that a warpgroup multiplies, with a pair of the queries
+constexpr int QUERY_BYTES = HEADS * DIM, PAIR_BYTES = 2 * QUERY_BYTES;
+constexpr int HALF_BYTES = HALF * DIM, TILE_BYTES = TILE * DIM;
+constexpr int COMPUTING = 512, FEEDING = 128, THREADS = COMPUTING + FEEDING;
+constexpr int ROWS = 16;   // of a tile, that a warp has
+constexpr int SEGMENTS = TILE / ROWS;  // of a query's candidates: one a warp that meets the query
+constexpr int SPEAKERS = 2 * (COMPUTING / 32);  // lanes that say for their warp that it is done
 constexpr uint32_t FULL = ~0u;
 
 // Reasoned, not measured: docs/kernels/dsa_indexer_prefill.md, "Native route".
 struct Tuning {
   static constexpr int STAGES = 6;              // 96 KiB of keys
   static constexpr int LAG = 3;                 // tiles in flight: two others are ready meanwhile
-  static constexpr bool ORDERED = true;         // the warpgroups issue their products in turns
-  static constexpr int COMPUTING_REGISTERS = 232, FEEDING_REGISTERS = 40;
+  static constexpr int COMPUTING_REGISTERS = 112, FEEDING_REGISTERS = 32;
   static constexpr int STRETCH = 48;            // keys of which one is sampled
   static constexpr int WANTED = 3840;           // candidates: rank 80 in the sample of any range
   static constexpr int WHOLE = 5120;            // keys of a range that are all candidates
@@ -34,15 +39,19 @@ constexpr int STAGES = Tuning::STAGES, LAG = Tuning::LAG, STRETCH = Tuning::STRE
 constexpr int CAPACITY = Tuning::CAPACITY;
 constexpr int MOST_BLOCKS = 1024;  // of a launch
 constexpr int MOST_CTAS = 132;     // of a launch, one an SM; and so pieces of a block
+constexpr int MOST_KEYS = 1 << 20;
 
-static_assert(COMPUTING == 4 * TILE / 2, "a warpgroup takes half of a tile");
+static_assert(COMPUTING == 128 * (TILE / HALF) * (BLOCK / 2), "a warpgroup for each product");
+static_assert(int64_t{MOST_BLOCKS} * (MOST_KEYS / TILE) * MOST_CTAS < INT32_MAX,
+              "a tile of the line times a CTA");
 static_assert(SEGMENTS * Tuning::TIES >= TOPK, "the best of equal scores are kept");
 static_assert(LAG < STAGES - 1, "a stage that is waited for depends on no tile that is held back");
 static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDING_REGISTERS) <=
-                  64 * 1024,
-              "registers of an SM");
+                  THREADS * (64 * 1024 / THREADS / 8 * 8),
+              "registers that the CTA starts with");
 
 struct Args {
+  CUtensorMap map;        // codes, a box: 16 keys
   const uint8_t* query;   // [Q, 64, 128] e4m3
   const uint8_t* codes;   // [N, 128] e4m3
   const float* scales;    // [N]
@@ -61,23 +70,38 @@ struct Args {
   int num_queries, num_keys, slots, most_candidates;
 };
 
-// What the warps that compute know of the queries of a block.
+// Of a block's tiles, those that a CTA goes through. No tiles: it has no piece left.
+struct Piece {
+  int block, first, tiles;
+};
+
+// What the warps that compute know of a piece and the queries of its block.
 struct Rows {
-  alignas(16) float weights[BLOCK][4][16];  // halved; of lane l of a quad: heads 8 j + 2 l + {0, 1}
+  alignas(16) float weights[BLOCK / 2][4][32];  // of a pair, in a lane of a quad: weight_place()
   int row[BLOCK];     // -1: none
   int start[BLOCK];   // of the range
   int length[BLOCK];  // 0: not scored here
   float threshold[BLOCK];
+  Piece piece;
 };
+
+// Products of a pair of queries lie in lanes so that each lane has one query: lanes l and l ^ 2 of
+// a quad, half of the heads each, have query l % 2.
+__device__ __forceinline__ int lane_of(int query, int head) { return head / 2 % 2 * 2 + query; }
+__device__ __forceinline__ int weight_place(int head) { return head / 4 * 2 + head % 2; }
+__device__ __forceinline__ int column_of(int query, int head) {
+  return weight_place(head) / 2 * 8 + lane_of(query, head) * 2 + head % 2;
+}
 
 struct SharedMemory {
   alignas(1024) uint8_t queries[2][BLOCK * QUERY_BYTES];  // of this block and the next
   alignas(1024) uint8_t tiles[STAGES][TILE_BYTES];
+  float scales[STAGES][TILE];
   Rows rows[2];
   int before[MOST_BLOCKS + 1];  // tiles of the blocks before
   int first_tile[MOST_BLOCKS];
   RankMemory rank;
-  alignas(8) uint64_t full[STAGES], free[STAGES], block_free[2], issued[2];
+  alignas(8) uint64_t full[STAGES], free[STAGES], block_full[2], block_free[2];
 };
 
 static_assert(sizeof(SharedMemory) <= 227 * 1024, "what sm_90 gives a CTA");
@@ -110,7 +134,7 @@ __device__ __forceinline__ int sampled_key(int slot) {
 // What lies in a row of a tile: a key, or a slot of the sample. From tile to tile the rows move on
 // by those of a warp: keys that come at a distance of 128 meet all warps in turn.
 __device__ __forceinline__ int place_of(int tile, int row) {
-  return tile * TILE + (row + tile * 16) % TILE;
+  return tile * TILE + static_cast<uint32_t>(row + tile * ROWS) % TILE;
 }
 
 template <Mode MODE>
@@ -183,14 +207,10 @@ __device__ __forceinline__ int count_shares(int total) {
 
 // The CTA that a tile of the line belongs to.
 __device__ __forceinline__ int owner_of(int tile, int total) {
-  return static_cast<int>((static_cast<int64_t>(tile + 1) * count_shares(total) - 1) / total);
+  return (static_cast<uint32_t>(tile + 1) * count_shares(total) - 1) / total;
 }
 
-struct Piece {
-  int block, first, tiles;
-};
-
-// A CTA's pieces, in order: the same for those who feed and those who compute.
+// A CTA's pieces, in order.
 template <Mode MODE>
 struct Walk {
   const SharedMemory& shared;
@@ -203,11 +223,10 @@ struct Walk {
       return;
     }
     blocks = (args.num_queries + BLOCK - 1) / BLOCK;
-    const int64_t total = shared.before[blocks];
-    const int shares = count_shares(static_cast<int>(total));
-    const int cta = min(static_cast<int>(blockIdx.x), shares);
-    tile = static_cast<int>(total * cta / shares);
-    end = static_cast<int>(total * min(cta + 1, shares) / shares);
+    const uint32_t total = shared.before[blocks];
+    const int shares = count_shares(total), cta = min(static_cast<int>(blockIdx.x), shares);
+    tile = total * cta / shares;
+    end = total * min(cta + 1, shares) / shares;
     block = 0;
     for (int step = MOST_BLOCKS / 2; step > 0; step /= 2) {  // the last block that begins there
       if (block + step < blocks && shared.before[block + step] <= tile) block += step;
@@ -215,6 +234,7 @@ struct Walk {
   }
 
   __device__ bool next(Piece& piece) {
+    piece = {0, 0, 0};
     if (MODE == Mode::REPAIR) {
       if (block >= blocks) return false;
       const Tiles tiles = find_tiles<MODE>(args, block);
@@ -233,9 +253,8 @@ struct Walk {
 
 // Where the candidates of a query in a piece go, a segment a warp: where the block begins, the
 // query's own area; else one of the CTA's four, as a CTA begins in the middle of one block at most.
-// order: how many pieces of the block are before.
-__device__ __forceinline__ int area_of(const Args& args, int row, int query, int cta, int order) {
-  return order == 0 ? row : args.num_queries + cta * BLOCK + query;
+__device__ __forceinline__ int area_of(const Args& args, int row, int query, int cta, bool begins) {
+  return begins ? row : args.num_queries + cta * BLOCK + query;
 }
 
 }  // namespace

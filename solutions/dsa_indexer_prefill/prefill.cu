@@ -15,10 +15,10 @@
 //
 // Grid of score_kernel: one CTA an SM. Four queries are a block; its tiles of 128 keys and those of
 // all other blocks form one line, of which each CTA takes an equal share. Queries stay in shared
-// memory while keys go through a ring of six tiles. Four warps feed; two warpgroups multiply, 64
-// keys of the tile each: keys are the M of the instruction, so that the sum over heads stays in a
-// quad. A warpgroup has two sets of sums: products of one pair of queries are under way while those
-// of the other are weighed.
+// memory while keys go through a ring of six tiles. Four warps feed, by the copy engine where keys
+// follow one another. Four warpgroups multiply half of a tile's keys by a pair of the queries each:
+// keys are the M of the instruction, so that the sum over heads stays in a quad. While one weighs
+// its products, the tensor cores work for the others.
 //
 // Flops: 16 384 a score, the tensor cores are the roof; the ReLU and the weights take half as long
 // on the fp32 units. Bytes: 132 a key and four queries through L2; 8 a candidate.
@@ -42,20 +42,23 @@
 #include "register_shares.cuh"
 #include "score.cuh"
 #include "select.cuh"
+#include "tensor_map.cuh"
 
 namespace {
 
+template <Mode MODE>
 __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
 #pragma unroll
   for (int stage = 0; stage < STAGES; ++stage) {
-    init_barrier(&shared.full[stage], FEEDING);
-    init_barrier(&shared.free[stage], COMPUTING / 32);
+    init_barrier(&shared.full[stage], MODE == Mode::SAMPLE ? FEEDING : 32 + 1);  // and bytes
+    init_barrier(&shared.free[stage], SPEAKERS);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    init_barrier(&shared.block_free[i], COMPUTING / 32);
-    init_barrier(&shared.issued[i], COMPUTING / 32 / 2);
+    init_barrier(&shared.block_full[i], FEEDING);
+    init_barrier(&shared.block_free[i], SPEAKERS);
   }
+  fence_barrier_init();
 }
 
 // Grid: one CTA an SM, or fewer
@@ -63,11 +66,11 @@ template <Mode MODE>
 __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
-  if (threadIdx.x == 0) init_barriers(shared);
+  if (threadIdx.x == 0) init_barriers<MODE>(shared);
+  if (MODE != Mode::SAMPLE && threadIdx.x == COMPUTING) prefetch_map(&args.map);
   allow_next_launch();
   if (MODE != Mode::REPAIR) divide_work<MODE>(shared, args);  // from inputs alone
   __syncthreads();
-  wait_for_launches_before();
   if (threadIdx.x < COMPUTING) {
     take_registers<Tuning::COMPUTING_REGISTERS>();
     compute<MODE>(shared, args);
@@ -121,6 +124,16 @@ void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream,
   }
 }
 
+// Of no use, and empty, where no key is scored.
+CUtensorMap map_codes(tvm::ffi::TensorView codes) {
+  CUtensorMap map = {};
+  const uint64_t num_keys = codes.size(0);
+  if (num_keys <= TOPK) return map;
+  TVM_FFI_ICHECK(make_byte_map<2>(map, codes.data_ptr(), {DIM, num_keys}, {DIM}, {DIM, ROWS}))
+      << "prefill: the driver refuses a tensor map of " << num_keys << " keys";
+  return map;
+}
+
 // Areas for candidates: one a query, and four a CTA.
 int64_t count_areas(const Args& args) { return args.num_queries + MOST_CTAS * BLOCK; }
 
@@ -152,8 +165,12 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
   sms = std::min(sms, MOST_CTAS);
   TVM_FFI_ICHECK(most_queries <= MOST_BLOCKS * BLOCK)
       << "prefill: expected at most " << MOST_BLOCKS * BLOCK << " queries, got " << most_queries;
+  TVM_FFI_ICHECK(num_keys <= MOST_KEYS)
+      << "prefill: expected at most " << MOST_KEYS << " keys, got " << num_keys;
+  const CUtensorMap map = map_codes(codes);
   for (int64_t first = 0; first < num_queries; first += most_queries) {
     Args args = {};
+    args.map = map;
     args.query = static_cast<const uint8_t*>(query.data_ptr()) + first * QUERY_BYTES;
     args.codes = static_cast<const uint8_t*>(codes.data_ptr());
     args.scales = static_cast<const float*>(scales.data_ptr());

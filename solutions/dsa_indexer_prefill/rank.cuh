@@ -58,6 +58,22 @@ struct Bracket {
   int above, inside;  // keys that are greater than high; keys in the bracket
 };
 
+// A thread's next keys, all of them on their way before the first is used: atomics and stores in
+// between would keep the compiler from it.
+template <int THREADS, int AT_ONCE>
+struct Keys {
+  uint32_t of[AT_ONCE];
+  template <typename Key>
+  __device__ Keys(int first, int count, Key key_at) {
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = first + j * THREADS;
+      const uint32_t key = key_at(min(i, count - 1));  // no branch, in which it would wait
+      of[j] = i < count ? key : NO_SCORE;
+    }
+  }
+};
+
 // Of the need-th largest of `count` keys, all of which that matter are in [low, high]; those below
 // `low` are no keys. Each pass counts in 2048 equal bins and goes on in one: three at most, until
 // only `enough` keys are left, or one value. The first THREADS threads of the CTA call it, and
@@ -69,12 +85,16 @@ __device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int 
   int above = 0, inside = count;
   while (low < high && inside > enough) {
     const int shift = max(32 - __clz(high - low) - BINS_LOG, 0);
-    for (int i = threadIdx.x; i < BINS; i += THREADS) memory.bins[i] = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) memory.bins[i * THREADS + threadIdx.x] = 0;
     sync_first<THREADS>();
-#pragma unroll AT_ONCE
-    for (int i = threadIdx.x; i < count; i += THREADS) {
-      const uint32_t offset = key_at(i) - low;
-      if (offset <= high - low) atomicAdd(&memory.bins[offset >> shift], 1);
+    for (int first = threadIdx.x; first < count; first += THREADS * AT_ONCE) {
+      const Keys<THREADS, AT_ONCE> keys(first, count, key_at);
+#pragma unroll
+      for (int j = 0; j < AT_ONCE; ++j) {
+        const uint32_t offset = keys.of[j] - low;  // NO_SCORE wraps, as low is more
+        if (offset <= high - low) atomicAdd(&memory.bins[offset >> shift], 1);
+      }
     }
     sync_first<THREADS>();
     const int top = BINS - 1 - EACH * threadIdx.x;  // the highest of my bins
@@ -113,26 +133,41 @@ __device__ __forceinline__ void store_few(const RankMemory& memory, int need,
 
 // Stores `need` ids: those of all keys above the bracket, and of those in it the largest, of which
 // there are at most FEW, unless they are equal.
-template <int THREADS, typename Key, typename Id>
+template <int THREADS, int AT_ONCE, typename Key, typename Id>
 __device__ __forceinline__ void store_best(RankMemory& memory, int count, int need,
                                            const Bracket& bracket, Key key_at, Id id_at, int* ids) {
   const int lane = threadIdx.x % 32;
+  const uint32_t before = (1u << lane) - 1;
   const bool is_tie = bracket.low == bracket.high;
   if (threadIdx.x < 2) memory.stored[threadIdx.x] = 0;
   sync_first<THREADS>();
-  for (int first = threadIdx.x - lane; first < count; first += THREADS) {
-    const int i = first + lane;
-    const uint32_t key = i < count ? key_at(i) : NO_SCORE;
-    const bool is_above = key > bracket.high, is_inside = !is_above && key >= bracket.low;
-    const uint32_t above = __ballot_sync(~0u, is_above), inside = __ballot_sync(~0u, is_inside);
-    if ((above | inside) == 0) continue;
+  for (int first = 0; first < count; first += THREADS * AT_ONCE) {
+    const Keys<THREADS, AT_ONCE> keys(first + threadIdx.x, count, key_at);
+    uint32_t above[AT_ONCE], inside[AT_ONCE];
+    int sum_above = 0, sum_inside = 0;
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j) {
+      const bool is_above = keys.of[j] > bracket.high;
+      above[j] = __ballot_sync(~0u, is_above);
+      inside[j] = __ballot_sync(~0u, !is_above && keys.of[j] >= bracket.low);
+      sum_above += __popc(above[j]), sum_inside += __popc(inside[j]);
+    }
+    if (sum_above + sum_inside == 0) continue;
     int place = 0;
-    if (lane < 2) place = atomicAdd(&memory.stored[lane], __popc(lane == 0 ? above : inside));
-    place = __shfl_sync(~0u, place, is_above ? 0 : 1);
-    place += __popc((is_above ? above : inside) & ((1u << lane) - 1));
-    if (is_above) ids[place] = id_at(i);
-    if (is_inside && is_tie && bracket.above + place < need) ids[bracket.above + place] = id_at(i);
-    if (is_inside && !is_tie) memory.few_keys[place] = key, memory.few_ids[place] = id_at(i);
+    if (lane < 2) place = atomicAdd(&memory.stored[lane], lane == 0 ? sum_above : sum_inside);
+    int place_above = __shfl_sync(~0u, place, 0);
+    int place_inside = __shfl_sync(~0u, place, 1);
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = first + j * THREADS + threadIdx.x;
+      if (above[j] >> lane & 1) ids[place_above + __popc(above[j] & before)] = id_at(i);
+      if (inside[j] >> lane & 1) {
+        const int at = place_inside + __popc(inside[j] & before);
+        if (is_tie && bracket.above + at < need) ids[bracket.above + at] = id_at(i);
+        if (!is_tie) memory.few_keys[at] = keys.of[j], memory.few_ids[at] = id_at(i);
+      }
+      place_above += __popc(above[j]), place_inside += __popc(inside[j]);
+    }
   }
   sync_first<THREADS>();
   if (!is_tie) store_few(memory, need, bracket, ids);

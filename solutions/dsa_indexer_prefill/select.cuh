@@ -10,6 +10,7 @@
 namespace {
 
 constexpr int GUESSING = 256, SELECTING = 512;  // threads
+constexpr int CLOSE = 3;  // of the sample: so near to its rank a threshold may lie
 
 // What a candidate of the query must score. A threshold that is too high or too low costs time, not
 // a key: select_kernel counts.
@@ -26,23 +27,18 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
     return;
   }
   const int end = range.start + range.length;
-  const int first = range.start / STRETCH, last = (end - 1) / STRETCH;
-  const int outside = (sampled_key(first) < range.start) + (sampled_key(last) >= end);
-  const int count = last - first + 1 - outside;
+  int first = range.start / STRETCH, last = (end - 1) / STRETCH;
+  first += sampled_key(first) < range.start, last -= sampled_key(last) >= end;
+  const int count = last - first + 1;
   const int need = min(static_cast<int>(static_cast<int64_t>(count) * Tuning::WANTED /
                                         range.length) + 1, count);
   const float* samples = args.samples + static_cast<int64_t>(row) * args.slots + first;
-  const auto key_of_slot = [&](int i) {
-    const bool is_border = i == 0 || i == last - first;
-    if (is_border && static_cast<uint32_t>(sampled_key(first + i) - range.start) >=
-                         static_cast<uint32_t>(range.length)) {
-      return NO_SCORE;
-    }
-    return key_of(samples[i]);
-  };
-  const uint32_t key = find_rank<GUESSING, 4>(memory, last - first + 1, need, LEAST_KEY, NAN_KEY, 0,
-                                              key_of_slot).low;
-  if (threadIdx.x == 0) args.thresholds[row] = key == NAN_KEY ? INFINITY : score_of(key);
+  const Bracket bracket =
+      find_rank<GUESSING, 12>(memory, count, need, key_of(-INFINITY), NAN_KEY, CLOSE,
+                              [&](int i) { return key_of(samples[i]); });
+  // Above infinity are keys of no number.
+  const uint32_t key = min(bracket.low, key_of(INFINITY));
+  if (threadIdx.x == 0) args.thresholds[row] = score_of(key);
 }
 
 // In shared memory, in front of the keys of args.most_candidates, and then their ids.
@@ -77,7 +73,7 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
     counts[i] = 0, found[i] = 0;
     if (first + i >= segments) continue;
     const int order = (first + i) / SEGMENTS;
-    const int area = area_of(args, row, row % BLOCK, share.x + order, order);
+    const int area = area_of(args, row, row % BLOCK, share.x + order, order == 0);
     found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
     counts[i] = args.counts[found[i]];
     is_dropped |= counts[i] > CAPACITY;
@@ -104,8 +100,25 @@ struct Loader {
   const Args& args;
   uint32_t least = ~0u, most = 0;
 
-  __device__ void load(int segment, int i) {
-    const uint2 candidate = args.candidates[shared.from[segment] + i];
+  // Each STEP-th from `first` on. All of a batch are on their way before the first is stored.
+  template <int STEP, typename Find>
+  __device__ void load(int first, int end, Find segment_of) {
+    constexpr int AT_ONCE = 8;
+    for (; first < end; first += AT_ONCE * STEP) {
+      uint2 found[AT_ONCE];
+#pragma unroll
+      for (int j = 0; j < AT_ONCE; ++j) {
+        const int i = first + j * STEP;
+        if (i < end) found[j] = args.candidates[shared.from[segment_of(i)] + i];
+      }
+#pragma unroll
+      for (int j = 0; j < AT_ONCE; ++j) {
+        const int i = first + j * STEP;
+        if (i < end) store(i, found[j]);
+      }
+    }
+  }
+  __device__ void store(int i, uint2 candidate) {
     const uint32_t key = key_of(__uint_as_float(candidate.x));
     shared.keys()[i] = key, shared.ids(args)[i] = candidate.y;
     least = min(least, key), most = max(most, key);
@@ -126,23 +139,19 @@ __device__ __forceinline__ void load_candidates(Selection& shared, const Args& a
   Loader loader = {shared, args};
   if (segments <= 4 * SEGMENTS) {
     for (int segment = threadIdx.x / 64; segment < segments; segment += SELECTING / 64) {
-      const int end = shared.before[segment + 1];
-#pragma unroll 4
-      for (int i = shared.before[segment] + threadIdx.x % 64; i < end; i += 64) {
-        loader.load(segment, i);
-      }
+      loader.load<64>(shared.before[segment] + threadIdx.x % 64, shared.before[segment + 1],
+                      [&](int) { return segment; });
     }
     return loader.finish();
   }
-#pragma unroll 4
-  for (int i = threadIdx.x; i < count; i += SELECTING) {
+  loader.load<SELECTING>(threadIdx.x, count, [&](int i) {
     int low = 0, high = segments;  // the last segment that begins at i or before
     while (high - low > 1) {
       const int middle = (low + high) / 2;
       (shared.before[middle] <= i ? low : high) = middle;
     }
-    loader.load(low, i);
-  }
+    return low;
+  });
   loader.finish();
 }
 
@@ -170,9 +179,9 @@ __global__ void __launch_bounds__(SELECTING, 3) select_kernel(const __grid_const
   const uint32_t* keys = shared.keys();
   const int* ids_of_keys = shared.ids(args);
   const auto key_at = [&](int i) { return keys[i]; };
-  const Bracket bracket = find_rank<SELECTING, 4>(shared.rank, count, TOPK, shared.rank.least,
+  const Bracket bracket = find_rank<SELECTING, 8>(shared.rank, count, TOPK, shared.rank.least,
                                                   shared.rank.most, FEW, key_at);
-  store_best<SELECTING>(shared.rank, count, TOPK, bracket, key_at,
+  store_best<SELECTING, 2>(shared.rank, count, TOPK, bracket, key_at,
                         [&](int i) { return ids_of_keys[i]; }, ids);
 }
 

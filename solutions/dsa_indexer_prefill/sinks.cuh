@@ -4,28 +4,22 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "lane_now.cuh"
 #include "plan.cuh"
 #include "rank.cuh"
 
 namespace {
 
-// A lane takes the scores of two queries of the block: lane & 1, and two on.
-__device__ __forceinline__ int query_of(int pair) { return 2 * pair + threadIdx.x % 2; }
+// A lane takes the scores of one query of the block.
+__device__ __forceinline__ int own_query() { return threadIdx.x / 256 * 2 + threadIdx.x % 2; }
 
-// Ranges of the lane's queries, as far as they are scored.
-struct Ranges {
-  int start[2];
-  uint32_t length[2];
-  __device__ explicit Ranges(const Rows& rows) {
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      start[pair] = rows.start[query_of(pair)], length[pair] = rows.length[query_of(pair)];
-    }
-  }
-  template <int PAIR>
-  __device__ bool holds(int key) const {
-    return static_cast<uint32_t>(key - start[PAIR]) < length[PAIR];
-  }
+// The range of the lane's query, as far as it is scored.
+struct OwnRange {
+  int start;
+  uint32_t length;
+  __device__ explicit OwnRange(const Rows& rows)
+      : start(rows.start[own_query()]), length(rows.length[own_query()]) {}
+  __device__ bool holds(int key) const { return static_cast<uint32_t>(key - start) < length; }
 };
 
 template <Mode MODE>
@@ -33,22 +27,17 @@ struct Sink;
 
 template <>
 struct Sink<Mode::SAMPLE> {
-  Ranges ranges;
-  float* samples[2];
+  OwnRange range;
+  float* samples;
 
-  __device__ Sink(SharedMemory&, const Args& args, const Piece&, const Rows& rows) : ranges(rows) {
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      const int row = max(rows.row[query_of(pair)], 0);
-      samples[pair] = args.samples + static_cast<int64_t>(row) * args.slots;
-    }
+  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows) : range(rows) {
+    const int row = max(rows.row[own_query()], 0);
+    samples = args.samples + static_cast<int64_t>(row) * args.slots;
   }
-  template <int PAIR>
   __device__ void take(float score, int slot) {
-    if (ranges.holds<PAIR>(sampled_key(slot))) samples[PAIR][slot] = score;
+    if (range.holds(sampled_key(slot))) samples[slot] = score;
   }
-  __device__ void settle() {}
-  __device__ void close(SharedMemory&, const Args&, const Piece&, const Rows&) {}
+  __device__ void close(SharedMemory&, const Args&, const Rows&) {}
 };
 
 // Each warp has a segment of a query's candidates to itself: places follow from votes alone. Of the
@@ -57,110 +46,90 @@ struct Sink<Mode::SAMPLE> {
 // repair.
 template <>
 struct Sink<Mode::FILTER> {
-  Ranges ranges;
+  OwnRange range;
   uint2* candidates;
-  float threshold[2];
-  uint32_t place[2], end[2], tie_end[2];
-  uint32_t own, before;  // lanes with the same queries; those in front of this one
+  float threshold;
+  uint32_t place, ties_end, end;
 
-  __device__ Sink(SharedMemory& shared, const Args& args, const Piece& piece, const Rows& rows)
-      : ranges(rows), candidates(args.candidates) {
-    own = 0x55555555u << threadIdx.x % 2, before = own & ((1u << threadIdx.x % 32) - 1);
-    const int order = blockIdx.x - first_cta(shared, args, piece.block);
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      threshold[pair] = rows.threshold[query_of(pair)];
-      place[pair] = segment(args, rows, pair, order) * CAPACITY;
-      end[pair] = place[pair] + CAPACITY;
-      tie_end[pair] = place[pair] + ties(rows, pair, piece);
-    }
+  __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
+      : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]) {
+    place = segment(shared, args, rows) * CAPACITY;
+    ties_end = place + ties(rows), end = place + CAPACITY;
   }
 
-  static __device__ int first_cta(const SharedMemory& shared, const Args& args, int block) {
-    const int total = shared.before[(args.num_queries + BLOCK - 1) / BLOCK];
-    return owner_of(shared.before[block], total);
+  // Whether the block's first tile is one of the piece.
+  static __device__ bool begins(const SharedMemory& shared, const Piece& piece) {
+    return piece.first == shared.first_tile[piece.block];
   }
-  static __device__ int segment(const Args& args, const Rows& rows, int pair, int order) {
-    const int query = query_of(pair), row = max(rows.row[query], 0);
-    return area_of(args, row, query, blockIdx.x, order) * SEGMENTS + threadIdx.x / 32;
+  static __device__ int segment(const SharedMemory& shared, const Args& args, const Rows& rows) {
+    const int query = own_query(), row = max(rows.row[query], 0);
+    const int area = area_of(args, row, query, blockIdx.x, begins(shared, rows.piece));
+    return area * SEGMENTS + threadIdx.x / 32 % SEGMENTS;
   }
   // The piece's share of Tuning::TIES, by its share of the query's tiles.
-  static __device__ int ties(const Rows& rows, int pair, const Piece& piece) {
-    const Range range = {rows.start[query_of(pair)], rows.length[query_of(pair)]};
+  static __device__ int ties(const Rows& rows) {
+    const Piece& piece = rows.piece;
+    const Range range = {rows.start[own_query()], rows.length[own_query()]};
     if (range.length == 0) return 0;
     const int first = max(piece.first, range.first_tile()), tiles = range.tiles();
     const int last = min(piece.first + piece.tiles, range.first_tile() + tiles);
     return Tuning::TIES * max(last - first, 0) / tiles + 1;
   }
 
-  template <int PAIR>
   __device__ void take(float score, int key) {
-    const bool passes = ranges.holds<PAIR>(key) && !(score < threshold[PAIR]);  // or is no number
-    const uint32_t all = __ballot_sync(FULL, passes);
-    if (all == 0) return;
-    const uint32_t at = place[PAIR] + __popc(all & before);
-    if (passes && at < end[PAIR]) candidates[at] = make_uint2(__float_as_uint(score), key);
-    place[PAIR] += __popc(all & own);
+    const bool passes = range.holds(key) && !(score < threshold);  // or is no number
+    if (!__any_sync(FULL, passes)) return;
+    const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
+    const uint32_t own = __ballot_sync(FULL, passes) & of_query;
+    const uint32_t at = place + __popc(own & lanes_before_now());
+    if (passes && at < end) candidates[at] = make_uint2(__float_as_uint(score), key);
+    place += __popc(own);
+    // In a segment that is full enough, scores at the threshold no longer pass.
+    const bool is_full = place >= ties_end;
+    if (!__any_sync(FULL, is_full)) return;
+    threshold = is_full && threshold < INFINITY ? score_of(key_of(threshold) + 1) : threshold;
+    ties_end = is_full ? ~0u : ties_end;
   }
 
-  // After each tile: in a segment that is full enough, scores at the threshold no longer pass.
-  __device__ void settle() {
-    if (!__any_sync(FULL, place[0] >= tie_end[0] || place[1] >= tie_end[1])) return;
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      if (place[pair] < tie_end[pair]) continue;
-      if (threshold[pair] < INFINITY) threshold[pair] = score_of(key_of(threshold[pair]) + 1);
-      tie_end[pair] = ~0u;
-    }
-  }
-
-  __device__ void close(SharedMemory& shared, const Args& args, const Piece& piece,
-                        const Rows& rows) {
-    const int first = first_cta(shared, args, piece.block), order = blockIdx.x - first;
-    if (threadIdx.x == 0 && order == 0) {
+  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
+    const int block = rows.piece.block;
+    if (threadIdx.x == 0 && begins(shared, rows.piece)) {
       const int total = shared.before[(args.num_queries + BLOCK - 1) / BLOCK];
-      const int last = owner_of(shared.before[piece.block + 1] - 1, total);
-      args.shares[piece.block] = make_int2(first, last - first + 1);
+      const int last = owner_of(shared.before[block + 1] - 1, total);
+      args.shares[block] = make_int2(blockIdx.x, last - blockIdx.x + 1);
     }
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      const int at = segment(args, rows, pair, order);
-      if (threadIdx.x % 32 < 2 && rows.row[query_of(pair)] >= 0) {
-        args.counts[at] = place[pair] - at * CAPACITY;
-      }
+    const int at = segment(shared, args, rows);
+    if (threadIdx.x % 32 < 2 && rows.row[own_query()] >= 0) {
+      args.counts[at] = place - at * CAPACITY;
     }
   }
 };
 
 template <>
 struct Sink<Mode::REPAIR> {
-  Ranges ranges;
-  uint32_t* keys[2];
+  OwnRange range;
+  uint32_t* keys;
 
   static __device__ uint32_t* keys_of(const Args& args, int query) {
     return args.keys + (static_cast<int64_t>(blockIdx.x) * BLOCK + query) * args.num_keys;
   }
-  __device__ Sink(SharedMemory&, const Args& args, const Piece&, const Rows& rows) : ranges(rows) {
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) keys[pair] = keys_of(args, query_of(pair));
-  }
-  template <int PAIR>
+  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
+      : range(rows), keys(keys_of(args, own_query())) {}
   __device__ void take(float score, int key) {
-    if (ranges.holds<PAIR>(key)) keys[PAIR][key] = key_of(score);
+    if (range.holds(key)) keys[key] = key_of(score);
   }
-  __device__ void settle() {}
-  __device__ void close(SharedMemory& shared, const Args& args, const Piece&, const Rows& rows) {
+  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
     sync_first<COMPUTING>();  // all scores are stored
     for (int query = 0; query < BLOCK; ++query) {
       const int row = rows.row[query], start = rows.start[query], length = rows.length[query];
       if (row < 0) break;
       const uint32_t* found = keys_of(args, query) + start;
       const auto at = [&](int i) { return found[i]; };
-      const Bracket bracket = find_rank<COMPUTING, 16>(shared.rank, length, TOPK, LEAST_KEY,
-                                                       NAN_KEY, FEW, at);
-      store_best<COMPUTING>(shared.rank, length, TOPK, bracket, at,
-                            [&](int i) { return start + i; },
-                            args.ids + static_cast<int64_t>(row) * TOPK);
+      const Bracket bracket = find_rank<COMPUTING, 2>(shared.rank, length, TOPK, LEAST_KEY,
+                                                      NAN_KEY, FEW, at);
+      store_best<COMPUTING, 1>(shared.rank, length, TOPK, bracket, at,
+                               [&](int i) { return start + i; },
+                               args.ids + static_cast<int64_t>(row) * TOPK);
     }
   }
 };

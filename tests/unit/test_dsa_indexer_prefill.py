@@ -399,13 +399,15 @@ def test_contexts_without_scores_take_no_scratch(num_keys):
 
 def test_sizes_of_the_native_route_are_those_of_its_source():
     folder = Path(__file__).parents[2] / "solutions" / ROOM
-    found = re.findall(r"(?:(?<=, )|int )([A-Z_]+) = (\d+)", (folder / "plan.cuh").read_text())
+    text = (folder / "plan.cuh").read_text()
+    found = re.findall(r"(?:(?<=, )|int )([A-Z_]+) = (\d+)", text)
     sizes = {name: int(value) for name, value in found}
     kernel = module()
     names = {"BLOCK": "QUERY_BLOCK", "STRETCH": "STRETCH", "CAPACITY": "CAPACITY"}
     for name, own in (names | {"MOST_CTAS": "MOST_CTAS"}).items():
         assert sizes[name] == getattr(kernel, own)
-    assert sizes["COMPUTING"] == 32 * kernel.QUERY_WARPS
+    assert sizes["TILE"] == sizes["ROWS"] * kernel.QUERY_WARPS
+    assert "MOST_KEYS = 1 << 20;" in text and kernel.NATIVE_KEYS == 1 << 20
     assert sizes["MOST_BLOCKS"] * sizes["BLOCK"] == kernel.NATIVE_QUERIES
 
 
