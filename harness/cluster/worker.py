@@ -70,6 +70,13 @@ def sources_sha256(root: Path) -> str:
     return digest.hexdigest()
 
 
+def _own_builds() -> Path:
+    """Where this GPU's worker compiles native routes. A folder takes one compiler at a time, and
+    workers that share it would wait for each other's rooms."""
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES") or "0"  # Ray names one
+    return build_caches()[1] / f"gpu-{gpu}"
+
+
 class Worker:
     """One GPU, or one CPU slot where there is none.
 
@@ -89,6 +96,7 @@ class Worker:
         """Take the GPU. Raises DeviceBusy, EnvironmentUnfit."""
         if self._on_gpu:
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray's: a sweep on this machine has all cores
+            os.environ["TVM_FFI_CACHE_DIR"] = str(_own_builds())
         device = "cuda:0" if self._on_gpu else "cpu"
         self._pool = Pool(device, self._root, self._command)
         self._pool.stand_by()  # it imports, seconds long, while all else is looked at

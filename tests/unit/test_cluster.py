@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +31,13 @@ from harness.evaluate.protocol import Outcome, Status
 from harness.rules import SOURCES
 from tests.small_checkout import small_checkout
 from tests.unit.test_pool import WAITING, job
+
+
+@pytest.fixture(autouse=True)
+def _own_builds(tmp_path, monkeypatch):
+    """A worker on a GPU changes this in its process; here that is the tests' own."""
+    monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path / "builds"))
+
 
 NO_WORKER = WorkerCommand(("false",))
 H200 = DeviceFacts("nvidia-h200", "NVIDIA H200", uuid="GPU-1", driver="580.1")
@@ -243,6 +252,20 @@ def test_a_worker_holds_its_gpu_until_it_is_closed(tmp_path, monkeypatch):
     second = Worker(True, command=NO_WORKER)
     second.open()
     second.close()
+
+
+def test_each_gpu_compiles_in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
+    monkeypatch.setattr("harness.cluster.worker.hold_device", lambda _: nullcontext())
+    folders = []
+    for gpu in ("0", "3"):
+        monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path))
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu)
+        worker = Worker(True, command=NO_WORKER)
+        worker.open()
+        folders.append(os.environ["TVM_FFI_CACHE_DIR"])
+        worker.close()
+    assert folders == [str(tmp_path / "gpu-0"), str(tmp_path / "gpu-3")]
 
 
 def test_a_process_imports_while_the_gpu_is_looked_at_and_ends_where_that_is_refused(
