@@ -16,9 +16,11 @@ import pytest
 from harness.devices import OLDEST_NVCC, missing_tools, nvcc_release
 from harness.devices import find_nvcc as find_as_the_harness
 from harness.devices import toolkit as harness_toolkit
+from tests.listing import disassemble, find_nvdisasm, unwritten_uniform_registers
 from tests.nvcc import SHELF, compile_native, find_nvcc, load_shelf, make_toolkit
 
 HOPPER = (9, 0)
+DISASSEMBLED = ("90a", "100a")  # what Triton's nvdisasm knows
 
 # (room, source, architecture, kernels)
 BUILDS = [
@@ -39,6 +41,25 @@ def test_compiles_without_spills(room, source, architecture, count, tmp_path):
     kernels = compile_native(room, source, architecture, tmp_path)
     assert len(kernels) == count
     assert [kernel for kernel in kernels if kernel.spilled_bytes > 0] == []
+    nvdisasm = find_nvdisasm()
+    if nvdisasm is not None and architecture in DISASSEMBLED:
+        listing = disassemble(tmp_path / "native.cubin", nvdisasm)
+        assert unwritten_uniform_registers(listing) == {}
+
+
+def test_a_uniform_register_that_nobody_writes_is_found():
+    listing = """
+.text.copy_kernel:
+        /*0000*/                   ULDC.64 UR4, c[0x0][0x208] ;
+        /*0010*/              @!P0 LDG.E R2, desc[UR4][R2.64] ;
+        /*0020*/                   UIADD3 UR6, UP0, UR5, 0x10, URZ ;
+        /*0030*/                   UTMALDG.2D [UR6], [UR4] ;
+        /*0040*/               @P1 LDGSTS.E.BYPASS.128 [R11+UR0+0x13200], desc[UR1][R18.64], !P1 ;
+.text.other_kernel:
+        /*0000*/                   R2UR UR0, R3 ;
+        /*0010*/                   STG.E desc[UR0][R2.64], R4 ;
+"""
+    assert unwritten_uniform_registers(listing) == {"copy_kernel": {"UR0", "UR1"}}
 
 
 @pytest.fixture

@@ -1,0 +1,66 @@
+"""Reads the listing of a cubin: what the assembler itself gets wrong shows there alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+_KERNEL = re.compile(r"^\.text\.(?P<name>\w+):$")
+_INSTRUCTION = re.compile(
+    r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>[^;]*);"
+)
+_REGISTER = re.compile(r"\bUR(\d+)\b")
+_WIDTHS = {".64": 2, ".WIDE": 2, ".128": 4}  # registers that an instruction writes; else one
+
+
+def find_nvdisasm() -> str | None:
+    """The disassembler that Triton brings."""
+    import triton
+
+    found = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    return str(found) if found.is_file() else None
+
+
+def disassemble(cubin: Path, nvdisasm: str) -> str:
+    done = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def unwritten_uniform_registers(listing: str) -> dict[str, set[str]]:
+    """By kernel, the uniform registers that instructions read and none writes; {} is as it should
+    be. ptxas 12.8 to 13.0 leaves such ones where a cp.async in a loop has a cache hint."""
+    written: dict[str, set[int]] = {}
+    read: dict[str, set[int]] = {}
+    kernel = ""
+    for line in listing.splitlines():
+        if (begins := _KERNEL.match(line)) is not None:
+            kernel = begins["name"]
+        elif (found := _INSTRUCTION.search(line)) is not None:
+            operands = [operand.strip() for operand in found["operands"].split(",")]
+            target = _target(operands)
+            if target is not None:
+                first = int(_REGISTER.findall(operands.pop(target))[0])
+                wide = (width for part, width in _WIDTHS.items() if part in found["opcode"])
+                written.setdefault(kernel, set()).update(range(first, first + max(wide, default=1)))
+            read.setdefault(kernel, set()).update(
+                number for operand in operands for number in _registers(operand)
+            )
+    missing = {name: read[name] - written.get(name, set()) for name in read}
+    return {name: {f"UR{n}" for n in sorted(of)} for name, of in missing.items() if of}
+
+
+def _registers(operand: str) -> list[int]:
+    numbers = [int(number) for number in _REGISTER.findall(operand)]
+    # gdesc[UR4] are two descriptors of wgmma; the first, UR4 and UR5, is of no use where that
+    # operand lies in registers.
+    return [number + 2 for number in numbers] if operand.startswith("gdesc") else numbers
+
+
+def _target(operands: list[str]) -> int | None:
+    """Which operand is a uniform register that is written: the first that is no predicate."""
+    for place, operand in enumerate(operands[:2]):
+        if re.fullmatch(r"U?P[T\d]", operand):
+            continue
+        return place if re.fullmatch(r"UR\d+", operand) else None
+    return None
