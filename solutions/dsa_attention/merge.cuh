@@ -13,6 +13,7 @@
 #include "plan.cuh"
 #include "products.cuh"
 #include "tile_store.cuh"
+#include "wide_send.cuh"
 
 namespace {
 
@@ -87,28 +88,22 @@ __device__ __forceinline__ void send_piece(Shared& shared, uint32_t thread, int 
                                            const Sums& acc) {
   using Part = Piece<CLUSTER>;
   constexpr int GROUPS = Part::WIDTH / 8;
-  const int lane = thread % 32;
   const int piece = thread / 32 * Part::A_WARP + FIRST_GROUP / GROUPS;
-  Part& mine = reinterpret_cast<Part*>(shared.query)[piece];
-  const uint32_t from =
-      shared_address(&mine.sums[Part::place(lane % 16, lane / 16 * 8)]);  // head, group
+  const int owner = piece / Part::AN_OWNER;
+  Part& part = shared.received[rank][piece % Part::AN_OWNER];
+  const uint32_t barrier = address_in(shared_address(&shared.sums_landed), owner);
 #pragma unroll
-  for (int group = 0; group < GROUPS; group += 2) {
-    uint32_t tiles[4];
+  for (int i = 0; i < 2; ++i) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float(&sums)[4] = acc[FIRST_GROUP + group + j / 2];
-      tiles[j] = as_word(__floats2half2_rn(sums[j % 2 * 2], sums[j % 2 * 2 + 1]));
+    for (int four = 0; four < GROUPS / 4; ++four) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float(&sums)[4] = acc[FIRST_GROUP + 4 * four + j];
+        words[j] = as_word(__floats2half2_rn(sums[2 * i], sums[2 * i + 1]));
+      }
+      send(address_in(shared_address(part.sums[i][four][thread % 32]), owner), words, barrier);
     }
-    store_tiles(from ^ CHUNK * group, tiles);
-  }
-  publish_shared();
-  __syncwarp();
-  if (lane == 0) {
-    const int owner = piece / Part::AN_OWNER;
-    const uint32_t to = shared_address(&shared.received[rank][piece % Part::AN_OWNER]);
-    copy_to_cluster(address_in(to, owner), shared_address(&mine), sizeof(Part),
-                    address_in(shared_address(&shared.sums_landed), owner));
   }
 }
 
@@ -162,7 +157,7 @@ __device__ __forceinline__ Share<CLUSTER> find_share(const Shared& shared) {
   for (int i = 0; i < (CLUSTER + 3) / 4; ++i) {
     share.factors[i] = *reinterpret_cast<const float4*>(&shared.factors[head][4 * i]);
   }
-  share.place = keep(Piece<CLUSTER>::place(head, threadIdx.x % 16 * 2) * sizeof(__half));
+  share.place = keep(Piece<CLUSTER>::place(head, threadIdx.x % 16 * 2));
   return share;
 }
 
@@ -175,7 +170,7 @@ __device__ __forceinline__ void merge(const Shared& shared, const Args& args, in
   const int head = threadIdx.x / 16;
 #pragma unroll
   for (int first = 0; first < Part::OWNED; first += 32) {
-    const uint32_t place = share.place ^ first % Part::WIDTH * sizeof(__half);
+    const uint32_t place = share.place + first % Part::WIDTH / 32 * sizeof(Part::sums[0][0]);
     __half2 pairs[CLUSTER];
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {

@@ -68,18 +68,19 @@ struct Args {
   int num_rows;
 };
 
-// A piece of what a CTA sends of its sums: [head][column] of as many columns as one warp has for
-// one owner, in fp16, the groups of eight columns permuted by head so that fragments are stored
-// without bank conflicts.
+// A piece of what a CTA sends of its sums: those of as many columns as one warp has for one owner,
+// in fp16, as a lane of that warp holds them: of heads lane / 4 and eight on, two columns of each of
+// four groups of eight.
 template <int CLUSTER>
 struct Piece {
   static constexpr int OWNED = CKV / CLUSTER;  // columns of a CTA in the merge
   static constexpr int WIDTH = OWNED < WARP_COLUMNS ? OWNED : WARP_COLUMNS;
   static constexpr int A_WARP = WARP_COLUMNS / WIDTH, AN_OWNER = OWNED / WIDTH;
-  __half sums[HEADS * WIDTH];
+  __half2 sums[2][WIDTH / 32][32][4];  // [eight heads][four groups][lane][group]
+  // Of the first four groups.
   static __device__ __forceinline__ int place(int head, int column) {
-    const int turned = WIDTH == 32 ? head / 2 % 4 : head % 8;
-    return head * WIDTH + ((column / 8 ^ turned) * 8) + column % 8;
+    const int lane = head % 8 * 4 + column % 8 / 2;
+    return ((head / 8 * (WIDTH / 32) * 32 + lane) * 4 + column / 8) * sizeof(__half2);
   }
 };
 
@@ -93,7 +94,7 @@ struct SharedMemory {
   static constexpr bool SCALED = CLUSTER > 1;
   static constexpr float SHIFT = 15 + 126 - log2_of(SLOTS / CLUSTER);
   static constexpr float FIRST_SHIFT = SCALED ? 100 : 0;
-  // The queries; then each warp's sums on their way out, to memory or to other CTAs.
+  // The queries; then each warp's sums on their way to memory.
   alignas(128) uint8_t query[HEADS * ROW];
   alignas(128) uint8_t tiles[STAGES][TILE * ROW];
   alignas(128) Piece<CLUSTER> received[CLUSTER][Piece<CLUSTER>::AN_OWNER];  // [sender][piece]
@@ -112,8 +113,7 @@ struct SharedMemory {
 
 static_assert(sizeof(SharedMemory<1>) <= 227 * 1024, "what sm_90 and sm_100 give a CTA");
 static_assert(sizeof(SharedMemory<LARGEST>) == sizeof(SharedMemory<1>), "shares cover all columns");
-static_assert(sizeof(Piece<LARGEST>) * LARGEST <= HEADS * ROW &&
-                  WARPS * HEADS * OUTPUT_ROW <= HEADS * ROW,
+static_assert(WARPS * HEADS * OUTPUT_ROW <= HEADS * ROW,
               "what goes out lies where the queries were");
 
 // Which slots are whose: entries are not ranked, so that their rows are requested as soon as the
