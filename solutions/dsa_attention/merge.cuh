@@ -162,7 +162,7 @@ __device__ __forceinline__ Share<CLUSTER> find_share(const Shared& shared) {
 }
 
 // All senders' sums are loaded at once: a branch a sender would have each load wait for the sum of
-// the one before. Says to the cluster that mine have landed.
+// the one before.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void merge(const Shared& shared, const Args& args, int token,
                                       int rank, const Share<CLUSTER>& share) {
@@ -177,8 +177,6 @@ __device__ __forceinline__ void merge(const Shared& shared, const Args& args, in
       const auto* part = reinterpret_cast<const uint8_t*>(&shared.received[s][first / Part::WIDTH]);
       pairs[s] = *reinterpret_cast<const __half2*>(part + place);
     }
-    // Here, where it keeps all loads in front of all sums as well.
-    if (first == 0) arrive_cluster();
     float2 sum = {};
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
