@@ -109,7 +109,6 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int token
     if (work.sends(rank)) send_stats<CLUSTER>(shared, rank);
     wait_phase(&shared.stats_landed, 0);
     find_factors(shared, args, token, rank, work);
-    arrive(&shared.factors_found);
   }
 }
 

@@ -107,26 +107,36 @@ __device__ __forceinline__ void send_piece(Shared& shared, uint32_t thread, int 
   }
 }
 
-// What the sums of each sender count, and lse: by the helping warps, a quarter-warp a head.
+// What the sums of each sender count, and lse: by the helping warps, a quarter-warp a head, four
+// senders a lane, each of them twice: shuffles cost more than loads.
 template <typename Shared>
 __device__ __forceinline__ void find_factors(Shared& shared, const Args& args, int token,
                                              int rank, const Work& work) {
-  const int head = (threadIdx.x - COMPUTING) / 8, first = threadIdx.x % 8 * 2;
-  const float4 found = *reinterpret_cast<const float4*>(&shared.peers[head][first]);
-  constexpr float2 NOTHING = {-INFINITY, 0.0f};
-  const float2 stats[2] = {work.sends(first) ? float2{found.x, found.y} : NOTHING,
-                           work.sends(first + 1) ? float2{found.z, found.w} : NOTHING};
-  float top = fmaxf(stats[0].x, stats[1].x);
+  const int head = (threadIdx.x - COMPUTING) / 8, first = threadIdx.x % 4 * 4;
+  float tops[4], sums[4];
 #pragma unroll
-  for (int mask = 4; mask > 0; mask /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
+  for (int i = 0; i < 4; ++i) {
+    const float2 stats = shared.peers[head][first + i];
+    tops[i] = work.sends(first + i) ? stats.x : -INFINITY;
+    sums[i] = work.sends(first + i) ? stats.y : 0.0f;
+  }
+  float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
+#pragma unroll
+  for (int mask = 2; mask > 0; mask /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
   const float anchor = top == -INFINITY ? 0.0f : top;
-  const float factors[2] = {exp2_approx(stats[0].x - anchor), exp2_approx(stats[1].x - anchor)};
-  float total = factors[0] * stats[0].y + factors[1] * stats[1].y;
+  float factors[4];
 #pragma unroll
-  for (int mask = 4; mask > 0; mask /= 2) total += __shfl_xor_sync(~0u, total, mask);
-  *reinterpret_cast<float2*>(&shared.factors[head][first]) =
-      float2{__fdividef(factors[0], total), __fdividef(factors[1], total)};
-  if (rank == 0 && first == 0) args.lse[int64_t{token} * HEADS + head] = top + __log2f(total);
+  for (int i = 0; i < 4; ++i) factors[i] = exp2_approx(tops[i] - anchor);
+  float total = (factors[0] * sums[0] + factors[1] * sums[1]) +
+                (factors[2] * sums[2] + factors[3] * sums[3]);
+#pragma unroll
+  for (int mask = 2; mask > 0; mask /= 2) total += __shfl_xor_sync(~0u, total, mask);
+  const float part = __fdividef(1.0f, total);
+  *reinterpret_cast<float4*>(&shared.factors[head][first]) = {
+      factors[0] * part, factors[1] * part, factors[2] * part, factors[3] * part};
+  arrive(&shared.factors_found);
+  if (rank != 0 || threadIdx.x % 8 != 0) return;
+  args.lse[int64_t{token} * HEADS + head] = top + __log2f(total);
 }
 
 // By the helping warps: zeros for the sums of those who send none, so that merge() counts all.
@@ -177,17 +187,18 @@ __device__ __forceinline__ void merge(const Shared& shared, const Args& args, in
       const auto* part = reinterpret_cast<const uint8_t*>(&shared.received[s][first / Part::WIDTH]);
       pairs[s] = *reinterpret_cast<const __half2*>(part + place);
     }
-    float2 sum = {};
+    float2 sum[2] = {};  // two chains
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
       const float factor = reinterpret_cast<const float*>(share.factors)[s];
       const float2 sums = __half22float2(pairs[s]);
-      sum.x += factor * sums.x;
-      sum.y += factor * sums.y;
+      sum[s % 2].x += factor * sums.x;
+      sum[s % 2].y += factor * sums.y;
     }
     const int column = rank * Part::OWNED + first + threadIdx.x % 16 * 2;
     auto* to = args.output + (int64_t{token} * HEADS + head) * CKV + column;
-    *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum.x, sum.y);
+    *reinterpret_cast<__nv_bfloat162*>(to) =
+        __floats2bfloat162_rn(sum[0].x + sum[1].x, sum[0].y + sum[1].y);
   }
 }
 

@@ -69,8 +69,8 @@ struct Args {
 };
 
 // A piece of what a CTA sends of its sums: those of as many columns as one warp has for one owner,
-// in fp16, as a lane of that warp holds them: of heads lane / 4 and eight on, two columns of each of
-// four groups of eight.
+// in fp16, as a lane of that warp holds them: of heads lane / 4 and eight on, two columns of each
+// of four groups of eight.
 template <int CLUSTER>
 struct Piece {
   static constexpr int OWNED = CKV / CLUSTER;  // columns of a CTA in the merge
