@@ -80,9 +80,14 @@ struct Logits {
   float low[2], high[2];
 };
 
-// The exponent, as fp32 has it, of the largest of the warp's magnitudes, two a lane.
-__device__ __forceinline__ float largest_exponent(uint32_t magnitudes) {
-  const uint32_t first = magnitudes << 16 & 0x7fff0000, second = magnitudes & 0x7fff0000;
+// Magnitudes of values, two a word: four chains, each of which a lane's registers of a key extend.
+using Magnitudes = uint32_t[4];
+
+// The exponent, as fp32 has it, of the largest of the warp's magnitudes.
+__device__ __forceinline__ float largest_exponent(const Magnitudes& of) {
+  const uint32_t both = larger_magnitudes(larger_magnitudes(of[0], of[1]),
+                                          larger_magnitudes(of[2], of[3]));
+  const uint32_t first = both << 16 & 0x7fff0000, second = both & 0x7fff0000;
   const uint32_t exponent = __reduce_max_sync(~0u, first > second ? first : second) >> 23;
   constexpr uint32_t TWO_TO_23 = 0x4b000000;  // in fp32, whose last bit counts 1
   return __uint_as_float(TWO_TO_23 | exponent) - __uint_as_float(TWO_TO_23);
@@ -114,7 +119,7 @@ __device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
   uint32_t keys[2][BATCH][4];
   float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
-  uint32_t magnitudes = 0;
+  Magnitudes magnitudes = {};
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], place_of_step(from, i));
 #pragma unroll
@@ -134,7 +139,7 @@ __device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_
       if constexpr (Shared::SCALED) {
         if (step >= VALUE_STEPS) continue;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) magnitudes = larger_magnitudes(magnitudes, key[j]);
+        for (int j = 0; j < 4; ++j) magnitudes[j] = larger_magnitudes(magnitudes[j], key[j]);
       }
     }
   }
@@ -259,6 +264,8 @@ __device__ __forceinline__ void accumulate_blocks(uint32_t weights, uint32_t val
   }
 #pragma unroll
   for (int block = 0; block < COUNT; ++block) {
+    // First, since the division of a token alone waits for it.
+    if (GROUPS == 8) multiply_bf16(acc[8], p[block], ONES, ONES);
 #pragma unroll
     for (int pair = 0; pair < PAIRS; ++pair) {
       const uint32_t(&value)[4] = v[block][pair];
@@ -266,7 +273,6 @@ __device__ __forceinline__ void accumulate_blocks(uint32_t weights, uint32_t val
       multiply_bf16(acc[group], p[block], value[0], value[1]);
       multiply_bf16(acc[group + 1], p[block], value[2], value[3]);
     }
-    if (GROUPS == 8) multiply_bf16(acc[8], p[block], ONES, ONES);
   }
 }
 
