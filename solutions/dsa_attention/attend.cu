@@ -130,19 +130,15 @@ __device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t thr
 }
 
 // The computing warps' part: sums of all my tiles, the first of which is requested, to memory or to
-// the other CTAs.
+// the other CTAs. query: loaded where I have a row of the first tile.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, int token,
-                                             int rank, const Work& work, uint64_t valid) {
-  wait_copies<1>();
-  sync_first<COMPUTING>();
+                                             int rank, const Work& work, uint64_t valid,
+                                             uint32_t thread, Query& query) {
   uint32_t left = work.tiles & ~1u;
-  const uint32_t thread = keep(threadIdx.x);
   const Places places = find_places(shared, thread);
   uint32_t mine = bits_of_mine(thread, valid);
-  // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
-  Query query;
-  if (left != 0 || mine != 0) load_query(query, shared.query, thread);
+  if (left != 0 && mine == 0) load_query(query, shared.query, thread);
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, Shared::FIRST_SHIFT};
   Sums acc = {};
   Entries entries = {};
@@ -205,6 +201,12 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   if (threadIdx.x % 32 == 0) arrive(&shared.first_requested);
   commit_copies();
   take_registers<COMPUTING_REGISTERS>();
+  wait_copies<1>();
+  sync_first<COMPUTING>();
+  const uint32_t thread = keep(threadIdx.x);
+  // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
+  Query query;
+  if (bits_of_mine(thread, valid) != 0) load_query(query, shared.query, thread);
   const Work work = read_survey(shared);
   if (!work.is_mine(rank)) {
     wait_copies<0>();
@@ -214,7 +216,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   const bool merges = CLUSTER > 1 && work.merges();
   if (merges) wait_cluster();
   if (work.sends(rank)) {
-    attend_tiles<CLUSTER>(shared, args, token, rank, work, valid);
+    attend_tiles<CLUSTER>(shared, args, token, rank, work, valid, thread, query);
   } else {
     wait_copies<0>();  // of the queries
   }
