@@ -112,31 +112,14 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int token
   }
 }
 
-// Sums of the last tile: where a warp's columns have two owners, the first half is under way while
-// the second is multiplied.
-template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t thread,
-                                                    uint32_t weights, uint32_t values, int rank,
-                                                    uint64_t valid, Sums& acc) {
-  if constexpr (Piece<CLUSTER>::A_WARP == 2) {
-    accumulate<0, 4>(weights, values, valid, acc);
-    send_piece<CLUSTER, 0>(shared, thread, rank, acc);
-    accumulate<4, 4>(weights, values, valid, acc);
-    send_piece<CLUSTER, 4>(shared, thread, rank, acc);
-  } else {
-    accumulate<0, 8>(weights, values, valid, acc);
-    send_piece<CLUSTER, 0>(shared, thread, rank, acc);
-  }
-}
-
 // The computing warps' part: sums of all my tiles, the first of which is requested, to memory or to
 // the other CTAs. query: loaded where I have a row of the first tile.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, int token,
                                              int rank, const Work& work, uint64_t valid,
-                                             uint32_t thread, Query& query) {
+                                             uint32_t thread, const Places& places,
+                                             Query& query) {
   uint32_t left = work.tiles & ~1u;
-  const Places places = find_places(shared, thread);
   uint32_t mine = bits_of_mine(thread, valid);
   if (left != 0 && mine == 0) load_query(query, shared.query, thread);
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, Shared::FIRST_SHIFT};
@@ -153,22 +136,102 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
       mine = bits_of_mine(thread, valid);
     }
     const uint32_t rows = stage * sizeof(shared.tiles[0]);
-    Logits logits = {};
+    Weighing<1> tile = {{mine}, {}};
     float exponent = 0.0f;
-    if (mine != 0) logits = score(shared, thread, places.keys + rows, query, exponent);
-    const Fade fade = weigh(shared, thread, args.scale, mine, logits, exponent, softmax);
+    if (mine != 0) {
+      Kept kept;
+      Magnitudes magnitudes = {};
+      score(shared, thread, 0, places.keys + rows, query, kept, magnitudes);
+      meet_other_half(thread);
+      if (Shared::SCALED) exponent = largest_exponent(magnitudes);
+      tile.logits[0] = take_half(shared, thread, 0, kept);
+    }
+    const auto scaled = share_tops(shared, thread, args.scale, tile, exponent);
+    const Fade fade = weigh(shared, thread, true, scaled, softmax);
     if (left == 0 && thread == 0) arrive(&shared.sums_stored);
     if (turn > 0) fade_sums(acc, fade);
     if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
-    if (left == 0 && CLUSTER > 1 && work.merges()) {
-      return accumulate_and_send<CLUSTER>(shared, thread, places.weights, places.values + rows,
-                                          rank, valid, acc);
-    }
     accumulate<0, 8>(places.weights, places.values + rows, valid, acc);
-    if (left == 0) return write_alone(shared, args, token, thread, acc);
+    if (left == 0) {
+      if (CLUSTER == 1 || !work.merges()) return write_alone(shared, args, token, thread, acc);
+      return send_piece<CLUSTER, 0>(shared, thread, rank, acc);
+    }
     __syncwarp();
     if (thread % 32 == 0) arrive(&shared.free[stage]);
   }
+}
+
+// Logits of both tiles; the second, where there is one, lands later. second: its valid rows.
+template <typename Shared>
+__device__ __forceinline__ Weighing<STAGES> score_both(Shared& shared, uint32_t thread,
+                                                       const Places& places, const Query& query,
+                                                       uint32_t mine, bool has_second,
+                                                       const Entries& entries, int num_rows,
+                                                       uint64_t& second, float& exponent) {
+  Weighing<STAGES> of = {{mine, 0}, {}};
+  Kept kept[STAGES];
+  Magnitudes magnitudes = {};
+  if (mine != 0) score(shared, thread, 0, places.keys, query, kept[0], magnitudes);
+  if (has_second) {
+    wait_cta_phase(&shared.full[1], 0);
+    second = vote(entries, num_rows);
+    of.mine[1] = bits_of_mine(thread, second);
+    if (of.mine[1] != 0) {
+      score(shared, thread, 1, places.keys + sizeof(shared.tiles[0]), query, kept[1], magnitudes);
+    }
+  }
+  if ((of.mine[0] | of.mine[1]) == 0) return of;
+  meet_other_half(thread);
+  exponent = largest_exponent(magnitudes);
+  if (of.mine[0] != 0) of.logits[0] = take_half(shared, thread, 0, kept[0]);
+  if (of.mine[1] != 0) of.logits[1] = take_half(shared, thread, 1, kept[1]);
+  return of;
+}
+
+// As attend_tiles() where a CTA has two tiles at most, which are there at once: one softmax for
+// both, during which the first one's values go into registers that queries have left.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void attend_both(Shared& shared, const Args& args, int token, int rank,
+                                            const Work& work, uint64_t valid, uint32_t thread,
+                                            const Places& places, Query& query) {
+  const bool has_second = (work.tiles & ~1u) != 0;
+  const uint32_t mine = bits_of_mine(thread, valid);
+  Entries entries = {-1, -1};
+  if (has_second) {
+    entries = load_others<CLUSTER>(args, token, thread, rank, 1);
+    if (mine == 0) load_query(query, shared.query, thread);
+  }
+  wait_copies<0>();
+  sync_first<COMPUTING>();
+  uint64_t second = 0;
+  float exponent = 0.0f;
+  const Weighing<STAGES> of =
+      score_both(shared, thread, places, query, mine, has_second, entries, args.num_rows, second,
+                 exponent);
+  const auto scaled = share_tops(shared, thread, args.scale, of, exponent);
+  Values values;
+  load_values(values, places.values, valid);
+  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, Shared::FIRST_SHIFT};
+  weigh(shared, thread, has_second, scaled, softmax);
+  if (thread == 0) arrive(&shared.sums_stored);
+  Weights weights;
+  load_weights(weights, places.weights, valid);
+  const uint32_t more_weights = places.weights + 2 * TILE;
+  const uint32_t more_values = places.values + sizeof(shared.tiles[0]);
+  Sums acc = {};
+  if (!work.merges()) {
+    multiply_loaded<0, 8, true>(weights, values, valid, acc);
+    accumulate<0, 8>(more_weights, more_values, second, acc);
+    return write_alone(shared, args, token, thread, acc);
+  }
+  // A warp's columns have two owners: the first half is under way while the second is multiplied.
+  static_assert(Piece<CLUSTER>::A_WARP == 2);
+  multiply_loaded<0, 4, false>(weights, values, valid, acc);
+  accumulate<0, 4>(more_weights, more_values, second, acc);
+  send_piece<CLUSTER, 0>(shared, thread, rank, acc);
+  multiply_loaded<4, 4, false>(weights, values, valid, acc);
+  accumulate<4, 4>(more_weights, more_values, second, acc);
+  send_piece<CLUSTER, 4>(shared, thread, rank, acc);
 }
 
 template <int CLUSTER>
@@ -204,6 +267,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   wait_copies<1>();
   sync_first<COMPUTING>();
   const uint32_t thread = keep(threadIdx.x);
+  const Places places = find_places(shared, thread);
   // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
   Query query;
   if (bits_of_mine(thread, valid) != 0) load_query(query, shared.query, thread);
@@ -216,7 +280,11 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   const bool merges = CLUSTER > 1 && work.merges();
   if (merges) wait_cluster();
   if (work.sends(rank)) {
-    attend_tiles<CLUSTER>(shared, args, token, rank, work, valid, thread, query);
+    if constexpr (CLUSTER == LARGEST) {
+      attend_both<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
+    } else {
+      attend_tiles<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
+    }
   } else {
     wait_copies<0>();  // of the queries
   }

@@ -36,7 +36,7 @@ constexpr int log2_of(int x) { return x > 1 ? 1 + log2_of(x / 2) : 0; }
 constexpr int HALVES = 2, PART_STEPS = ROW / HALVES / 32;
 constexpr int VALUE_STEPS = CKV_BYTES / HALVES / 32;  // of those, in front: ckv
 constexpr int WARP_COLUMNS = CKV / WARPS;  // in p ckv
-constexpr int WEIGHT_ROW = 2 * TILE + 16;
+constexpr int WEIGHT_ROW = 2 * STAGES * TILE + 16;
 constexpr int OUTPUT_ROW = 2 * WARP_COLUMNS + 16;
 
 static_assert(HEADS == 16, "the heads are the 16 rows of an mma");
@@ -98,8 +98,8 @@ struct SharedMemory {
   alignas(128) uint8_t query[HEADS * ROW];
   alignas(128) uint8_t tiles[STAGES][TILE * ROW];
   alignas(128) Piece<CLUSTER> received[CLUSTER][Piece<CLUSTER>::AN_OWNER];  // [sender][piece]
-  alignas(16) float4 halves[WARPS][32];             // [for warp][lane]: logits
-  alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16
+  alignas(16) float4 halves[STAGES][WARPS][32];     // [tile][for warp][lane]: logits
+  alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16, of all tiles at once
   alignas(16) float tops[HEADS][WARPS];             // of a tile
   alignas(16) float exponents[WARPS];               // of a tile's values
   alignas(16) float4 sums[HEADS][WARPS];            // of a run, by the lanes of a quad
