@@ -122,7 +122,8 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
   uint32_t left = work.tiles & ~1u;
   uint32_t mine = bits_of_mine(thread, valid);
   if (left != 0 && mine == 0) load_query(query, shared.query, thread);
-  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, Shared::FIRST_SHIFT};
+  const bool merges = CLUSTER > 1 && work.merges();
+  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, merges ? Shared::FIRST_SHIFT : 0.0f};
   Sums acc = {};
   Entries entries = {};
   wait_copies<0>();
@@ -137,23 +138,22 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
     }
     const uint32_t rows = stage * sizeof(shared.tiles[0]);
     Weighing<1> tile = {{mine}, {}};
-    float exponent = 0.0f;
+    Magnitudes magnitudes = {};
     if (mine != 0) {
       Kept kept;
-      Magnitudes magnitudes = {};
       score(shared, thread, 0, places.keys + rows, query, kept, magnitudes);
       meet_other_half(thread);
-      if (Shared::SCALED) exponent = largest_exponent(magnitudes);
       tile.logits[0] = take_half(shared, thread, 0, kept);
     }
-    const auto scaled = share_tops(shared, thread, args.scale, tile, exponent);
-    const Fade fade = weigh(shared, thread, true, scaled, softmax);
+    if (merges) share_exponent(shared, thread, magnitudes);
+    const auto scaled = share_tops(shared, thread, args.scale, tile);
+    const Fade fade = weigh(shared, thread, true, merges, scaled, softmax);
     if (left == 0 && thread == 0) arrive(&shared.sums_stored);
     if (turn > 0) fade_sums(acc, fade);
     if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
     accumulate<0, 8>(places.weights, places.values + rows, valid, acc);
     if (left == 0) {
-      if (CLUSTER == 1 || !work.merges()) return write_alone(shared, args, token, thread, acc);
+      if (!merges) return write_alone(shared, args, token, thread, acc);
       return send_piece<CLUSTER, 0>(shared, thread, rank, acc);
     }
     __syncwarp();
@@ -167,10 +167,10 @@ __device__ __forceinline__ Weighing<STAGES> score_both(Shared& shared, uint32_t 
                                                        const Places& places, const Query& query,
                                                        uint32_t mine, bool has_second,
                                                        const Entries& entries, int num_rows,
-                                                       uint64_t& second, float& exponent) {
+                                                       uint64_t& second,
+                                                       Magnitudes& magnitudes) {
   Weighing<STAGES> of = {{mine, 0}, {}};
   Kept kept[STAGES];
-  Magnitudes magnitudes = {};
   if (mine != 0) score(shared, thread, 0, places.keys, query, kept[0], magnitudes);
   if (has_second) {
     wait_cta_phase(&shared.full[1], 0);
@@ -182,7 +182,6 @@ __device__ __forceinline__ Weighing<STAGES> score_both(Shared& shared, uint32_t 
   }
   if ((of.mine[0] | of.mine[1]) == 0) return of;
   meet_other_half(thread);
-  exponent = largest_exponent(magnitudes);
   if (of.mine[0] != 0) of.logits[0] = take_half(shared, thread, 0, kept[0]);
   if (of.mine[1] != 0) of.logits[1] = take_half(shared, thread, 1, kept[1]);
   return of;
@@ -203,23 +202,25 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
   }
   wait_copies<0>();
   sync_first<COMPUTING>();
+  const bool merges = work.merges();
   uint64_t second = 0;
-  float exponent = 0.0f;
+  Magnitudes magnitudes = {};
   const Weighing<STAGES> of =
       score_both(shared, thread, places, query, mine, has_second, entries, args.num_rows, second,
-                 exponent);
-  const auto scaled = share_tops(shared, thread, args.scale, of, exponent);
+                 magnitudes);
+  if (merges) share_exponent(shared, thread, magnitudes);
+  const auto scaled = share_tops(shared, thread, args.scale, of);
   Values values;
   load_values(values, places.values, valid);
-  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, Shared::FIRST_SHIFT};
-  weigh(shared, thread, has_second, scaled, softmax);
+  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, merges ? Shared::FIRST_SHIFT : 0.0f};
+  weigh(shared, thread, has_second, merges, scaled, softmax);
   if (thread == 0) arrive(&shared.sums_stored);
   Weights weights;
   load_weights(weights, places.weights, valid);
   const uint32_t more_weights = places.weights + 2 * TILE;
   const uint32_t more_values = places.values + sizeof(shared.tiles[0]);
   Sums acc = {};
-  if (!work.merges()) {
+  if (!merges) {
     multiply_loaded<0, 8, true>(weights, values, valid, acc);
     accumulate<0, 8>(more_weights, more_values, second, acc);
     return write_alone(shared, args, token, thread, acc);

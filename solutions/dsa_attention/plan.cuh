@@ -93,7 +93,7 @@ template <int CLUSTER>
 struct SharedMemory {
   static constexpr bool SCALED = CLUSTER > 1;
   static constexpr float SHIFT = 15 + 126 - log2_of(SLOTS / CLUSTER);
-  static constexpr float FIRST_SHIFT = SCALED ? 100 : 0;
+  static constexpr float FIRST_SHIFT = 100;
   // The queries; then each warp's sums on their way to memory.
   alignas(128) uint8_t query[HEADS * ROW];
   alignas(128) uint8_t tiles[STAGES][TILE * ROW];
