@@ -153,7 +153,7 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
     if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
     accumulate<0, 8>(places.weights, places.values + rows, valid, acc);
     if (left == 0) {
-      if (!merges) return write_alone(shared, args, token, thread, acc);
+      if (!merges) return write_alone(args, token, thread, acc);
       return send_piece<CLUSTER, 0>(shared, thread, rank, acc);
     }
     __syncwarp();
@@ -223,7 +223,7 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
   if (!merges) {
     multiply_loaded<0, 8, true>(weights, values, valid, acc);
     accumulate<0, 8>(more_weights, more_values, second, acc);
-    return write_alone(shared, args, token, thread, acc);
+    return write_alone(args, token, thread, acc);
   }
   // A warp's columns have two owners: the first half is under way while the second is multiplied.
   static_assert(Piece<CLUSTER>::A_WARP == 2);

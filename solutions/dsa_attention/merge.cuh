@@ -12,7 +12,6 @@
 #include "fast_math.cuh"
 #include "plan.cuh"
 #include "products.cuh"
-#include "tile_store.cuh"
 #include "wide_send.cuh"
 
 namespace {
@@ -24,36 +23,43 @@ __device__ __forceinline__ uint32_t as_word(__half2 pair) {
   return *reinterpret_cast<uint32_t*>(&pair);
 }
 
-// The result of one CTA. Fragments are 4 bytes, lines 128: each warp turns its own 64 columns
-// through shared memory.
-template <typename Shared>
-__device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int token,
-                                            uint32_t thread, const Sums& acc) {
-  const int lane = thread % 32, warp = thread / 32;
-  uint8_t* mine = &shared.query[warp * HEADS * OUTPUT_ROW];
-  const float factors[2] = {__fdividef(1.0f, acc[8][0]), __fdividef(1.0f, acc[8][2])};
-  const uint32_t from =
-      shared_address(mine) + lane % 16 * OUTPUT_ROW + lane / 16 * CHUNK;  // head, group
+// Among the four lanes of a quad: word j of lane l becomes word l of lane j.
+__device__ __forceinline__ void turn_in_quad(uint32_t (&words)[4], uint32_t lane) {
 #pragma unroll
-  for (int group = 0; group < 8; group += 2) {
-    uint32_t tiles[4];
+  for (int bit = 1; bit <= 2; bit *= 2) {
+    const bool has_bit = (lane & bit) != 0;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float(&sums)[4] = acc[group + j / 2];
-      const int i = j % 2;
-      tiles[j] = as_word(
-          __floats2bfloat162_rn(sums[2 * i] * factors[i], sums[2 * i + 1] * factors[i]));
+      if ((j & bit) != 0) continue;
+      const uint32_t got = __shfl_xor_sync(~0u, has_bit ? words[j] : words[j + bit], bit);
+      words[j] = has_bit ? got : words[j];
+      words[j + bit] = has_bit ? words[j + bit] : got;
     }
-    store_tiles(from + CHUNK * group, tiles);
   }
-  __syncwarp();
-  __nv_bfloat16* output = args.output + int64_t{token} * HEADS * CKV;
-  auto* to = reinterpret_cast<char*>(output + warp * WARP_COLUMNS);
+}
+
+// The result of one CTA. A lane holds two columns of each group of eight, and stores eight of one.
+__device__ __forceinline__ void write_alone(const Args& args, int token, uint32_t thread,
+                                            const Sums& acc) {
+  const int lane = thread % 32, warp = thread / 32;
+  const float factors[2] = {__fdividef(1.0f, acc[8][0]), __fdividef(1.0f, acc[8][2])};
+  __nv_bfloat16* to = args.output + (int64_t{token} * HEADS + lane / 4) * CKV +
+                      WARP_COLUMNS * warp + 8 * (lane % 4);
 #pragma unroll
-  for (int i = 0; i < HEADS / 4; ++i) {
-    const int head = 4 * i + lane / 8, chunk = 16 * (lane % 8);
-    *reinterpret_cast<uint4*>(to + head * CKV_BYTES + chunk) =
-        *reinterpret_cast<const uint4*>(&mine[head * OUTPUT_ROW + chunk]);
+  for (int four = 0; four < WARP_COLUMNS / 32; ++four) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float(&sums)[4] = acc[4 * four + j];
+        words[j] = as_word(
+            __floats2bfloat162_rn(sums[2 * i] * factors[i], sums[2 * i + 1] * factors[i]));
+      }
+      turn_in_quad(words, lane);
+      *reinterpret_cast<uint4*>(to + 8 * CKV * i + 32 * four) = {words[0], words[1], words[2],
+                                                                 words[3]};
+    }
   }
 }
 

@@ -37,7 +37,6 @@ constexpr int HALVES = 2, PART_STEPS = ROW / HALVES / 32;
 constexpr int VALUE_STEPS = CKV_BYTES / HALVES / 32;  // of those, in front: ckv
 constexpr int WARP_COLUMNS = CKV / WARPS;  // in p ckv
 constexpr int WEIGHT_ROW = 2 * STAGES * TILE + 16;
-constexpr int OUTPUT_ROW = 2 * WARP_COLUMNS + 16;
 
 static_assert(HEADS == 16, "the heads are the 16 rows of an mma");
 static_assert(TILE == 64, "two entries a lane, and their validity a word of 64 bits");
@@ -94,7 +93,6 @@ struct SharedMemory {
   static constexpr bool SCALED = CLUSTER > 1;
   static constexpr float SHIFT = 15 + 126 - log2_of(SLOTS / CLUSTER);
   static constexpr float FIRST_SHIFT = 100;
-  // The queries; then each warp's sums on their way to memory.
   alignas(128) uint8_t query[HEADS * ROW];
   alignas(128) uint8_t tiles[STAGES][TILE * ROW];
   alignas(128) Piece<CLUSTER> received[CLUSTER][Piece<CLUSTER>::AN_OWNER];  // [sender][piece]
@@ -113,8 +111,6 @@ struct SharedMemory {
 
 static_assert(sizeof(SharedMemory<1>) <= 227 * 1024, "what sm_90 and sm_100 give a CTA");
 static_assert(sizeof(SharedMemory<LARGEST>) == sizeof(SharedMemory<1>), "shares cover all columns");
-static_assert(WARPS * HEADS * OUTPUT_ROW <= HEADS * ROW,
-              "what goes out lies where the queries were");
 
 // Which slots are whose: entries are not ranked, so that their rows are requested as soon as the
 // indices are there. Valid ones usually stand in front. In a long row, one with a valid entry in
