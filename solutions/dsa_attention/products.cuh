@@ -237,34 +237,49 @@ __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, bool all,
                                       const Scaled<COUNT>& scaled, Softmax& softmax) {
   const int lane = thread % 32, warp = thread / 32, head = lane / 4;
   sync_first<COMPUTING>();
-  // Loaded in front of all stores.
+  // All loads, then all maxima and powers, then all stores: no load or power crosses a store.
   const float highest[2] = {largest(shared.tops[head]), largest(shared.tops[head + 8])};
   const float before = softmax.shift;
-  if (Shared::SCALED && shifts) {
-    softmax.shift = fminf(softmax.shift, Shared::SHIFT - largest(shared.exponents));
+  if (Shared::SCALED) {
+    // Loaded whether or not: behind a branch it would wait for the maxima.
+    const float least = fminf(softmax.shift, Shared::SHIFT - largest(shared.exponents));
+    softmax.shift = shifts ? least : 0.0f;
   }
   Fade fade;
+  float anchors[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float top = fmaxf(softmax.top[i], highest[i]);
-    const float anchor = (top == -INFINITY ? 0.0f : top) - softmax.shift;
-    fade.of[i] = exp2_approx(softmax.top[i] - before - anchor);
+    anchors[i] = (top == -INFINITY ? 0.0f : top) - softmax.shift;
+    fade.of[i] = exp2_approx(softmax.top[i] - before - anchors[i]);
     softmax.top[i] = top;
     // Where all tiles come at once there is nothing to fade.
     if (COUNT == 1) softmax.sum[i] *= fade.of[i];
-    uint8_t* to = &shared.weights[(head + 8 * i) * WEIGHT_ROW + 2 * my_row(thread)];
+  }
 #pragma unroll
-    for (int t = 0; t < COUNT; ++t) {
-      if (t > 0 && !all) break;
-      const float2 weights = {exp2_approx(scaled.of[t][i][0] - anchor),
-                              exp2_approx(scaled.of[t][i][1] - anchor)};
-      reinterpret_cast<__nv_bfloat162*>(to)[t * TILE / 2] =
-          __floats2bfloat162_rn(weights.x, weights.y);
-      softmax.sum[i] += weights.x + weights.y;
+  for (int t = 0; t < COUNT; ++t) {
+    if (t > 0 && !all) break;
+    float weights[2][2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) weights[i][j] = exp2_approx(scaled.of[t][i][j] - anchors[i]);
+      softmax.sum[i] += weights[i][0] + weights[i][1];
     }
+    uint8_t* to = &shared.weights[head * WEIGHT_ROW + 2 * (TILE * t + my_row(thread))];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      *reinterpret_cast<__nv_bfloat162*>(to + 8 * WEIGHT_ROW * i) =
+          __floats2bfloat162_rn(weights[i][0], weights[i][1]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
     // The places of warps are permuted by head: eight heads of a warp lie in eight groups of banks.
     reinterpret_cast<float*>(&shared.sums[head + 8 * i][warp ^ head])[lane % 4] = softmax.sum[i];
-    if (warp == 0 && lane % 4 == 0) shared.anchor[head + 8 * i] = top - softmax.shift;
+    if (warp == 0 && lane % 4 == 0) {
+      shared.anchor[head + 8 * i] = softmax.top[i] - softmax.shift;
+    }
   }
   sync_first<COMPUTING>();
   return fade;
