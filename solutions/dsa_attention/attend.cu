@@ -145,8 +145,7 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
       meet_other_half(thread);
       tile.logits[0] = take_half(shared, thread, 0, kept);
     }
-    if (merges) share_exponent(shared, thread, magnitudes);
-    const auto scaled = share_tops(shared, thread, args.scale, tile);
+    const auto scaled = share_tops(shared, thread, args.scale, tile, magnitudes);
     const Fade fade = weigh(shared, thread, true, merges, scaled, softmax);
     if (left == 0 && thread == 0) arrive(&shared.sums_stored);
     if (turn > 0) fade_sums(acc, fade);
@@ -208,8 +207,7 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
   const Weighing<STAGES> of =
       score_both(shared, thread, places, query, mine, has_second, entries, args.num_rows, second,
                  magnitudes);
-  if (merges) share_exponent(shared, thread, magnitudes);
-  const auto scaled = share_tops(shared, thread, args.scale, of);
+  const auto scaled = share_tops(shared, thread, args.scale, of, magnitudes);
   Values values;
   load_values(values, places.values, valid);
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, merges ? Shared::FIRST_SHIFT : 0.0f};

@@ -83,17 +83,14 @@ struct Logits {
 // Magnitudes of values, two a word: four chains, each of which a lane's registers of a key extend.
 using Magnitudes = uint32_t[4];
 
-// For all warps the exponent, as fp32 has it, of the largest of mine.
-template <typename Shared>
-__device__ __forceinline__ void share_exponent(Shared& shared, uint32_t thread,
-                                               const Magnitudes& of) {
+// The exponent, as fp32 has it, of the largest of the warp's magnitudes.
+__device__ __forceinline__ float largest_exponent(const Magnitudes& of) {
   const uint32_t both = larger_magnitudes(larger_magnitudes(of[0], of[1]),
                                           larger_magnitudes(of[2], of[3]));
   const uint32_t first = both << 16 & 0x7fff0000, second = both & 0x7fff0000;
   const uint32_t exponent = __reduce_max_sync(~0u, first > second ? first : second) >> 23;
   constexpr uint32_t TWO_TO_23 = 0x4b000000;  // in fp32, whose last bit counts 1
-  shared.exponents[thread / 32] =
-      __uint_as_float(TWO_TO_23 | exponent) - __uint_as_float(TWO_TO_23);
+  return __uint_as_float(TWO_TO_23 | exponent) - __uint_as_float(TWO_TO_23);
 }
 
 // Sums over my half of the columns, of the eight rows of my block that I keep.
@@ -200,10 +197,11 @@ struct Scaled {
   float of[COUNT][2][2];  // [tile][head][row]
 };
 
-// The largest of each head's logits, for all warps.
+// The largest of each head's logits and of magnitudes, for all warps.
 template <int COUNT, typename Shared>
 __device__ __forceinline__ Scaled<COUNT> share_tops(Shared& shared, uint32_t thread, float scale,
-                                                    const Weighing<COUNT>& tiles) {
+                                                    const Weighing<COUNT>& tiles,
+                                                    const Magnitudes& magnitudes) {
   const int lane = thread % 32, warp = thread / 32, head = lane / 4;
   Scaled<COUNT> scaled;
   float tops[2] = {-INFINITY, -INFINITY};
@@ -222,16 +220,17 @@ __device__ __forceinline__ Scaled<COUNT> share_tops(Shared& shared, uint32_t thr
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) tops[i] = largest_of_quad(tops[i]);
+  const float exponent = Shared::SCALED ? largest_exponent(magnitudes) : 0.0f;
   if (lane % 4 == 0) {
     shared.tops[head][warp] = tops[0];
     shared.tops[head + 8][warp] = tops[1];
   }
+  if (Shared::SCALED && lane == 0) shared.exponents[warp] = exponent;
   return scaled;
 }
 
-// Weights from logits, of all COUNT tiles or of the first one; shifts: sums are sent, and all warps'
-// exponents stored. The barrier in front has all warps' maxima, the one at the end all weights, and
-// what sums of the run are stored.
+// Weights from logits, of all COUNT tiles or of the first one; shifts: sums are sent. The barrier in
+// front has all warps' maxima, the one at the end all weights, and what sums of the run are stored.
 template <int COUNT, typename Shared>
 __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, bool all, bool shifts,
                                       const Scaled<COUNT>& scaled, Softmax& softmax) {
