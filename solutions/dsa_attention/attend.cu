@@ -138,14 +138,14 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
     }
     const uint32_t rows = stage * sizeof(shared.tiles[0]);
     Weighing<1> tile = {{mine}, {}};
-    Magnitudes magnitudes = {};
+    uint32_t magnitude = 0;
     if (mine != 0) {
       Kept kept;
-      score(shared, thread, 0, places.keys + rows, query, kept, magnitudes);
+      score(shared, thread, 0, places.keys + rows, query, kept, magnitude);
       meet_other_half(thread);
       tile.logits[0] = take_half(shared, thread, 0, kept);
     }
-    const auto scaled = share_tops(shared, thread, args.scale, tile, magnitudes);
+    const auto scaled = share_tops(shared, thread, args.scale, tile, magnitude);
     const Fade fade = weigh(shared, thread, true, merges, scaled, softmax);
     if (left == 0 && thread == 0) arrive(&shared.sums_stored);
     if (turn > 0) fade_sums(acc, fade);
@@ -167,16 +167,16 @@ __device__ __forceinline__ Weighing<STAGES> score_both(Shared& shared, uint32_t 
                                                        uint32_t mine, bool has_second,
                                                        const Entries& entries, int num_rows,
                                                        uint64_t& second,
-                                                       Magnitudes& magnitudes) {
+                                                       uint32_t& magnitude) {
   Weighing<STAGES> of = {{mine, 0}, {}};
   Kept kept[STAGES];
-  if (mine != 0) score(shared, thread, 0, places.keys, query, kept[0], magnitudes);
+  if (mine != 0) score(shared, thread, 0, places.keys, query, kept[0], magnitude);
   if (has_second) {
     wait_cta_phase(&shared.full[1], 0);
     second = vote(entries, num_rows);
     of.mine[1] = bits_of_mine(thread, second);
     if (of.mine[1] != 0) {
-      score(shared, thread, 1, places.keys + sizeof(shared.tiles[0]), query, kept[1], magnitudes);
+      score(shared, thread, 1, places.keys + sizeof(shared.tiles[0]), query, kept[1], magnitude);
     }
   }
   if ((of.mine[0] | of.mine[1]) == 0) return of;
@@ -203,11 +203,11 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
   sync_first<COMPUTING>();
   const bool merges = work.merges();
   uint64_t second = 0;
-  Magnitudes magnitudes = {};
+  uint32_t magnitude = 0;
   const Weighing<STAGES> of =
       score_both(shared, thread, places, query, mine, has_second, entries, args.num_rows, second,
-                 magnitudes);
-  const auto scaled = share_tops(shared, thread, args.scale, of, magnitudes);
+                 magnitude);
+  const auto scaled = share_tops(shared, thread, args.scale, of, magnitude);
   Values values;
   load_values(values, places.values, valid);
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, merges ? Shared::FIRST_SHIFT : 0.0f};

@@ -80,14 +80,9 @@ struct Logits {
   float low[2], high[2];
 };
 
-// Magnitudes of values, two a word: four chains, each of which a lane's registers of a key extend.
-using Magnitudes = uint32_t[4];
-
-// The exponent, as fp32 has it, of the largest of the warp's magnitudes.
-__device__ __forceinline__ float largest_exponent(const Magnitudes& of) {
-  const uint32_t both = larger_magnitudes(larger_magnitudes(of[0], of[1]),
-                                          larger_magnitudes(of[2], of[3]));
-  const uint32_t first = both << 16 & 0x7fff0000, second = both & 0x7fff0000;
+// The exponent, as fp32 has it, of the largest of the warp's magnitudes, two a lane.
+__device__ __forceinline__ float largest_exponent(uint32_t magnitudes) {
+  const uint32_t first = magnitudes << 16 & 0x7fff0000, second = magnitudes & 0x7fff0000;
   const uint32_t exponent = __reduce_max_sync(~0u, first > second ? first : second) >> 23;
   constexpr uint32_t TWO_TO_23 = 0x4b000000;  // in fp32, whose last bit counts 1
   return __uint_as_float(TWO_TO_23 | exponent) - __uint_as_float(TWO_TO_23);
@@ -123,13 +118,15 @@ __device__ __forceinline__ Logits take_half(const Shared& shared, uint32_t threa
 }
 
 // My half of q K^T of my block's rows, which begin at `from`: three chains of products for each
-// eight rows, keys loaded a batch ahead. magnitudes: of those that are values as well.
+// eight rows, keys loaded a batch ahead. magnitude: the largest of those that are values as well, by
+// four chains, since one would be longer than those of products.
 template <typename Shared>
 __device__ __forceinline__ void score(Shared& shared, uint32_t thread, int tile, uint32_t from,
-                                      const Query& query, Kept& kept, Magnitudes& magnitudes) {
+                                      const Query& query, Kept& kept, uint32_t& magnitude) {
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
   uint32_t keys[2][BATCH][4];
   float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
+  uint32_t magnitudes[4] = {magnitude};
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], place_of_step(from, i));
 #pragma unroll
@@ -153,6 +150,8 @@ __device__ __forceinline__ void score(Shared& shared, uint32_t thread, int tile,
       }
     }
   }
+  magnitude = larger_magnitudes(larger_magnitudes(magnitudes[0], magnitudes[1]),
+                                larger_magnitudes(magnitudes[2], magnitudes[3]));
   float sums[2][4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -197,11 +196,11 @@ struct Scaled {
   float of[COUNT][2][2];  // [tile][head][row]
 };
 
-// The largest of each head's logits and of magnitudes, for all warps.
+// The largest of each head's logits, and the exponent of the largest value, for all warps.
 template <int COUNT, typename Shared>
 __device__ __forceinline__ Scaled<COUNT> share_tops(Shared& shared, uint32_t thread, float scale,
                                                     const Weighing<COUNT>& tiles,
-                                                    const Magnitudes& magnitudes) {
+                                                    uint32_t magnitude) {
   const int lane = thread % 32, warp = thread / 32, head = lane / 4;
   Scaled<COUNT> scaled;
   float tops[2] = {-INFINITY, -INFINITY};
@@ -220,7 +219,7 @@ __device__ __forceinline__ Scaled<COUNT> share_tops(Shared& shared, uint32_t thr
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) tops[i] = largest_of_quad(tops[i]);
-  const float exponent = Shared::SCALED ? largest_exponent(magnitudes) : 0.0f;
+  const float exponent = Shared::SCALED ? largest_exponent(magnitude) : 0.0f;
   if (lane % 4 == 0) {
     shared.tops[head][warp] = tops[0];
     shared.tops[head + 8][warp] = tops[1];
