@@ -24,8 +24,9 @@
 // Idea: nothing but loads lies between launch and request. Rows of [ckv | kpe] lie in shared
 // memory once, permuted so that copies and both products are without bank conflicts. Logits,
 // maxima and sums stay in the registers of who weighs them; fragments of q K^T and p ckv have the
-// same heads in a lane. Partial sums travel in fp16 from shared memory to shared memory, warp by
-// warp, and count there on a barrier: no scratch, no second launch.
+// same heads in a lane. Partial sums travel in fp16 from registers to shared memory of another CTA,
+// and count there on a barrier: no scratch, no second launch. A sixteenth of a row is two tiles,
+// which have one softmax.
 //
 // Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product. The sum
 // of lse and of the merge is that of p before; a CTA that has a token alone divides its output by
@@ -233,6 +234,17 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
   send_piece<CLUSTER, 4>(shared, thread, rank, acc);
 }
 
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void attend_mine(Shared& shared, const Args& args, int token, int rank,
+                                            const Work& work, uint64_t valid, uint32_t thread,
+                                            const Places& places, Query& query) {
+  if constexpr (CLUSTER == LARGEST) {
+    attend_both<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
+  } else {
+    attend_tiles<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
+  }
+}
+
 template <int CLUSTER>
 __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(128) uint8_t memory[];
@@ -279,11 +291,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   const bool merges = CLUSTER > 1 && work.merges();
   if (merges) wait_cluster();
   if (work.sends(rank)) {
-    if constexpr (CLUSTER == LARGEST) {
-      attend_both<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
-    } else {
-      attend_tiles<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
-    }
+    attend_mine<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
   } else {
     wait_copies<0>();  // of the queries
   }

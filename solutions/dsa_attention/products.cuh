@@ -118,8 +118,8 @@ __device__ __forceinline__ Logits take_half(const Shared& shared, uint32_t threa
 }
 
 // My half of q K^T of my block's rows, which begin at `from`: three chains of products for each
-// eight rows, keys loaded a batch ahead. magnitude: the largest of those that are values as well, by
-// four chains, since one would be longer than those of products.
+// eight rows, keys loaded a batch ahead. magnitude: the largest of those that are values as well,
+// by four chains, since one would be longer than those of products.
 template <typename Shared>
 __device__ __forceinline__ void score(Shared& shared, uint32_t thread, int tile, uint32_t from,
                                       const Query& query, Kept& kept, uint32_t& magnitude) {
@@ -228,8 +228,9 @@ __device__ __forceinline__ Scaled<COUNT> share_tops(Shared& shared, uint32_t thr
   return scaled;
 }
 
-// Weights from logits, of all COUNT tiles or of the first one; shifts: sums are sent. The barrier in
-// front has all warps' maxima, the one at the end all weights, and what sums of the run are stored.
+// Weights from logits, of all COUNT tiles or of the first one; shifts: sums are sent. The barrier
+// in front has all warps' maxima, the one at the end all weights, and what sums of the run are
+// stored.
 template <int COUNT, typename Shared>
 __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, bool all, bool shifts,
                                       const Scaled<COUNT>& scaled, Softmax& softmax) {
