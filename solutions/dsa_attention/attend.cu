@@ -24,8 +24,9 @@
 // Idea: nothing but loads lies between launch and request. Rows of [ckv | kpe] lie in shared
 // memory once, permuted so that copies and both products are without bank conflicts. Logits,
 // maxima and sums stay in the registers of who weighs them; fragments of q K^T and p ckv have the
-// same heads in a lane. Partial sums travel in fp16 from shared memory to shared memory, warp by
-// warp, and count there on a barrier: no scratch, no second launch.
+// same heads in a lane. Partial sums travel in fp16 from registers to shared memory of another CTA,
+// and count there on a barrier: no scratch, no second launch. A sixteenth of a row is two tiles,
+// which have one softmax.
 //
 // Numerics: bf16 operands, fp32 accumulators; p is rounded to bf16 for the second product. The sum
 // of lse and of the merge is that of p before; a CTA that has a token alone divides its output by
@@ -109,42 +110,21 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int token
     if (work.sends(rank)) send_stats<CLUSTER>(shared, rank);
     wait_phase(&shared.stats_landed, 0);
     find_factors(shared, args, token, rank, work);
-    arrive(&shared.factors_found);
-  }
-}
-
-// Sums of the last tile: where a warp's columns have two owners, the first half is under way while
-// the second is multiplied.
-template <int CLUSTER, typename Shared>
-__device__ __forceinline__ void accumulate_and_send(Shared& shared, uint32_t thread,
-                                                    uint32_t weights, uint32_t values, int rank,
-                                                    uint64_t valid, Sums& acc) {
-  if constexpr (Piece<CLUSTER>::A_WARP == 2) {
-    accumulate<0, 4>(weights, values, valid, acc);
-    send_piece<CLUSTER, 0>(shared, thread, rank, acc);
-    accumulate<4, 4>(weights, values, valid, acc);
-    send_piece<CLUSTER, 4>(shared, thread, rank, acc);
-  } else {
-    accumulate<0, 8>(weights, values, valid, acc);
-    send_piece<CLUSTER, 0>(shared, thread, rank, acc);
   }
 }
 
 // The computing warps' part: sums of all my tiles, the first of which is requested, to memory or to
-// the other CTAs.
+// the other CTAs. query: loaded where I have a row of the first tile.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, int token,
-                                             int rank, const Work& work, uint64_t valid) {
-  wait_copies<1>();
-  sync_first<COMPUTING>();
+                                             int rank, const Work& work, uint64_t valid,
+                                             uint32_t thread, const Places& places,
+                                             Query& query) {
   uint32_t left = work.tiles & ~1u;
-  const uint32_t thread = keep(threadIdx.x);
-  const Places places = find_places(shared, thread);
   uint32_t mine = bits_of_mine(thread, valid);
-  // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
-  Query query;
-  if (left != 0 || mine != 0) load_query(query, shared.query, thread);
-  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, Shared::FIRST_SHIFT};
+  if (left != 0 && mine == 0) load_query(query, shared.query, thread);
+  const bool merges = CLUSTER > 1 && work.merges();
+  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, merges ? Shared::FIRST_SHIFT : 0.0f};
   Sums acc = {};
   Entries entries = {};
   wait_copies<0>();
@@ -158,21 +138,110 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
       mine = bits_of_mine(thread, valid);
     }
     const uint32_t rows = stage * sizeof(shared.tiles[0]);
-    Logits logits = {};
-    float exponent = 0.0f;
-    if (mine != 0) logits = score(shared, thread, places.keys + rows, query, exponent);
-    const Fade fade = weigh(shared, thread, args.scale, mine, logits, exponent, softmax);
+    Weighing<1> tile = {{mine}, {}};
+    uint32_t magnitude = 0;
+    if (mine != 0) {
+      Kept kept;
+      score(shared, thread, 0, places.keys + rows, query, kept, magnitude);
+      meet_other_half(thread);
+      tile.logits[0] = take_half(shared, thread, 0, kept);
+    }
+    const auto scaled = share_tops(shared, thread, args.scale, tile, magnitude);
+    const Fade fade = weigh(shared, thread, true, merges, scaled, softmax);
     if (left == 0 && thread == 0) arrive(&shared.sums_stored);
     if (turn > 0) fade_sums(acc, fade);
     if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
-    if (left == 0 && CLUSTER > 1 && work.merges()) {
-      return accumulate_and_send<CLUSTER>(shared, thread, places.weights, places.values + rows,
-                                          rank, valid, acc);
-    }
     accumulate<0, 8>(places.weights, places.values + rows, valid, acc);
-    if (left == 0) return write_alone(shared, args, token, thread, acc);
+    if (left == 0) {
+      if (!merges) return write_alone(args, token, thread, acc);
+      return send_piece<CLUSTER, 0>(shared, thread, rank, acc);
+    }
     __syncwarp();
     if (thread % 32 == 0) arrive(&shared.free[stage]);
+  }
+}
+
+// Logits of both tiles; the second, where there is one, lands later. second: its valid rows.
+template <typename Shared>
+__device__ __forceinline__ Weighing<STAGES> score_both(Shared& shared, uint32_t thread,
+                                                       const Places& places, const Query& query,
+                                                       uint32_t mine, bool has_second,
+                                                       const Entries& entries, int num_rows,
+                                                       uint64_t& second,
+                                                       uint32_t& magnitude) {
+  Weighing<STAGES> of = {{mine, 0}, {}};
+  Kept kept[STAGES];
+  if (mine != 0) score(shared, thread, 0, places.keys, query, kept[0], magnitude);
+  if (has_second) {
+    wait_cta_phase(&shared.full[1], 0);
+    second = vote(entries, num_rows);
+    of.mine[1] = bits_of_mine(thread, second);
+    if (of.mine[1] != 0) {
+      score(shared, thread, 1, places.keys + sizeof(shared.tiles[0]), query, kept[1], magnitude);
+    }
+  }
+  if ((of.mine[0] | of.mine[1]) == 0) return of;
+  meet_other_half(thread);
+  if (of.mine[0] != 0) of.logits[0] = take_half(shared, thread, 0, kept[0]);
+  if (of.mine[1] != 0) of.logits[1] = take_half(shared, thread, 1, kept[1]);
+  return of;
+}
+
+// As attend_tiles() where a CTA has two tiles at most, which are there at once: one softmax for
+// both, during which the first one's values go into registers that queries have left.
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void attend_both(Shared& shared, const Args& args, int token, int rank,
+                                            const Work& work, uint64_t valid, uint32_t thread,
+                                            const Places& places, Query& query) {
+  const bool has_second = (work.tiles & ~1u) != 0;
+  const uint32_t mine = bits_of_mine(thread, valid);
+  Entries entries = {-1, -1};
+  if (has_second) {
+    entries = load_others<CLUSTER>(args, token, thread, rank, 1);
+    if (mine == 0) load_query(query, shared.query, thread);
+  }
+  wait_copies<0>();
+  sync_first<COMPUTING>();
+  const bool merges = work.merges();
+  uint64_t second = 0;
+  uint32_t magnitude = 0;
+  const Weighing<STAGES> of =
+      score_both(shared, thread, places, query, mine, has_second, entries, args.num_rows, second,
+                 magnitude);
+  const auto scaled = share_tops(shared, thread, args.scale, of, magnitude);
+  Values values;
+  load_values(values, places.values, valid);
+  Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, merges ? Shared::FIRST_SHIFT : 0.0f};
+  weigh(shared, thread, has_second, merges, scaled, softmax);
+  if (thread == 0) arrive(&shared.sums_stored);
+  Weights weights;
+  load_weights(weights, places.weights, valid);
+  const uint32_t more_weights = places.weights + 2 * TILE;
+  const uint32_t more_values = places.values + sizeof(shared.tiles[0]);
+  Sums acc = {};
+  if (!merges) {
+    multiply_loaded<0, 8, true>(weights, values, valid, acc);
+    accumulate<0, 8>(more_weights, more_values, second, acc);
+    return write_alone(args, token, thread, acc);
+  }
+  // A warp's columns have two owners: the first half is under way while the second is multiplied.
+  static_assert(Piece<CLUSTER>::A_WARP == 2);
+  multiply_loaded<0, 4, false>(weights, values, valid, acc);
+  accumulate<0, 4>(more_weights, more_values, second, acc);
+  send_piece<CLUSTER, 0>(shared, thread, rank, acc);
+  multiply_loaded<4, 4, false>(weights, values, valid, acc);
+  accumulate<4, 4>(more_weights, more_values, second, acc);
+  send_piece<CLUSTER, 4>(shared, thread, rank, acc);
+}
+
+template <int CLUSTER, typename Shared>
+__device__ __forceinline__ void attend_mine(Shared& shared, const Args& args, int token, int rank,
+                                            const Work& work, uint64_t valid, uint32_t thread,
+                                            const Places& places, Query& query) {
+  if constexpr (CLUSTER == LARGEST) {
+    attend_both<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
+  } else {
+    attend_tiles<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
   }
 }
 
@@ -206,6 +275,13 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   if (threadIdx.x % 32 == 0) arrive(&shared.first_requested);
   commit_copies();
   take_registers<COMPUTING_REGISTERS>();
+  wait_copies<1>();
+  sync_first<COMPUTING>();
+  const uint32_t thread = keep(threadIdx.x);
+  const Places places = find_places(shared, thread);
+  // Not by warps without a row: 74 KiB in all, 600 cycles, and short rows do not hide them.
+  Query query;
+  if (bits_of_mine(thread, valid) != 0) load_query(query, shared.query, thread);
   const Work work = read_survey(shared);
   if (!work.is_mine(rank)) {
     wait_copies<0>();
@@ -215,7 +291,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
   const bool merges = CLUSTER > 1 && work.merges();
   if (merges) wait_cluster();
   if (work.sends(rank)) {
-    attend_tiles<CLUSTER>(shared, args, token, rank, work, valid);
+    attend_mine<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
   } else {
     wait_copies<0>();  // of the queries
   }
@@ -224,8 +300,8 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     wait_cta_phase(&shared.factors_found, 0);
     const Share<CLUSTER> share = find_share<CLUSTER>(shared);
     wait_phase(&shared.sums_landed, 0);
+    // Nothing is awaited behind it: all that was sent to me has landed, what I sent is not mine.
     merge<CLUSTER>(shared, args, token, rank, share);
-    wait_cluster();  // what I sent was read once all have received
   }
 }
 

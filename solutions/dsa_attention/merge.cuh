@@ -12,7 +12,7 @@
 #include "fast_math.cuh"
 #include "plan.cuh"
 #include "products.cuh"
-#include "tile_store.cuh"
+#include "wide_send.cuh"
 
 namespace {
 
@@ -23,36 +23,43 @@ __device__ __forceinline__ uint32_t as_word(__half2 pair) {
   return *reinterpret_cast<uint32_t*>(&pair);
 }
 
-// The result of one CTA. Fragments are 4 bytes, lines 128: each warp turns its own 64 columns
-// through shared memory.
-template <typename Shared>
-__device__ __forceinline__ void write_alone(Shared& shared, const Args& args, int token,
-                                            uint32_t thread, const Sums& acc) {
-  const int lane = thread % 32, warp = thread / 32;
-  uint8_t* mine = &shared.query[warp * HEADS * OUTPUT_ROW];
-  const float factors[2] = {__fdividef(1.0f, acc[8][0]), __fdividef(1.0f, acc[8][2])};
-  const uint32_t from =
-      shared_address(mine) + lane % 16 * OUTPUT_ROW + lane / 16 * CHUNK;  // head, group
+// Among the four lanes of a quad: word j of lane l becomes word l of lane j.
+__device__ __forceinline__ void turn_in_quad(uint32_t (&words)[4], uint32_t lane) {
 #pragma unroll
-  for (int group = 0; group < 8; group += 2) {
-    uint32_t tiles[4];
+  for (int bit = 1; bit <= 2; bit *= 2) {
+    const bool has_bit = (lane & bit) != 0;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float(&sums)[4] = acc[group + j / 2];
-      const int i = j % 2;
-      tiles[j] = as_word(
-          __floats2bfloat162_rn(sums[2 * i] * factors[i], sums[2 * i + 1] * factors[i]));
+      if ((j & bit) != 0) continue;
+      const uint32_t got = __shfl_xor_sync(~0u, has_bit ? words[j] : words[j + bit], bit);
+      words[j] = has_bit ? got : words[j];
+      words[j + bit] = has_bit ? words[j + bit] : got;
     }
-    store_tiles(from + CHUNK * group, tiles);
   }
-  __syncwarp();
-  __nv_bfloat16* output = args.output + int64_t{token} * HEADS * CKV;
-  auto* to = reinterpret_cast<char*>(output + warp * WARP_COLUMNS);
+}
+
+// The result of one CTA. A lane holds two columns of each group of eight, and stores eight of one.
+__device__ __forceinline__ void write_alone(const Args& args, int token, uint32_t thread,
+                                            const Sums& acc) {
+  const int lane = thread % 32, warp = thread / 32;
+  const float factors[2] = {__fdividef(1.0f, acc[8][0]), __fdividef(1.0f, acc[8][2])};
+  __nv_bfloat16* to = args.output + (int64_t{token} * HEADS + lane / 4) * CKV +
+                      WARP_COLUMNS * warp + 8 * (lane % 4);
 #pragma unroll
-  for (int i = 0; i < HEADS / 4; ++i) {
-    const int head = 4 * i + lane / 8, chunk = 16 * (lane % 8);
-    *reinterpret_cast<uint4*>(to + head * CKV_BYTES + chunk) =
-        *reinterpret_cast<const uint4*>(&mine[head * OUTPUT_ROW + chunk]);
+  for (int four = 0; four < WARP_COLUMNS / 32; ++four) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float(&sums)[4] = acc[4 * four + j];
+        words[j] = as_word(
+            __floats2bfloat162_rn(sums[2 * i] * factors[i], sums[2 * i + 1] * factors[i]));
+      }
+      turn_in_quad(words, lane);
+      *reinterpret_cast<uint4*>(to + 8 * CKV * i + 32 * four) = {words[0], words[1], words[2],
+                                                                 words[3]};
+    }
   }
 }
 
@@ -87,51 +94,55 @@ __device__ __forceinline__ void send_piece(Shared& shared, uint32_t thread, int 
                                            const Sums& acc) {
   using Part = Piece<CLUSTER>;
   constexpr int GROUPS = Part::WIDTH / 8;
-  const int lane = thread % 32;
   const int piece = thread / 32 * Part::A_WARP + FIRST_GROUP / GROUPS;
-  Part& mine = reinterpret_cast<Part*>(shared.query)[piece];
-  const uint32_t from =
-      shared_address(&mine.sums[Part::place(lane % 16, lane / 16 * 8)]);  // head, group
+  const int owner = piece / Part::AN_OWNER;
+  Part& part = shared.received[rank][piece % Part::AN_OWNER];
+  const uint32_t barrier = address_in(shared_address(&shared.sums_landed), owner);
 #pragma unroll
-  for (int group = 0; group < GROUPS; group += 2) {
-    uint32_t tiles[4];
+  for (int i = 0; i < 2; ++i) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float(&sums)[4] = acc[FIRST_GROUP + group + j / 2];
-      tiles[j] = as_word(__floats2half2_rn(sums[j % 2 * 2], sums[j % 2 * 2 + 1]));
+    for (int four = 0; four < GROUPS / 4; ++four) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float(&sums)[4] = acc[FIRST_GROUP + 4 * four + j];
+        words[j] = as_word(__floats2half2_rn(sums[2 * i], sums[2 * i + 1]));
+      }
+      send(address_in(shared_address(part.sums[i][four][thread % 32]), owner), words, barrier);
     }
-    store_tiles(from ^ CHUNK * group, tiles);
-  }
-  publish_shared();
-  __syncwarp();
-  if (lane == 0) {
-    const int owner = piece / Part::AN_OWNER;
-    const uint32_t to = shared_address(&shared.received[rank][piece % Part::AN_OWNER]);
-    copy_to_cluster(address_in(to, owner), shared_address(&mine), sizeof(Part),
-                    address_in(shared_address(&shared.sums_landed), owner));
   }
 }
 
-// What the sums of each sender count, and lse: by the helping warps, a quarter-warp a head.
+// What the sums of each sender count, and lse: by the helping warps, a quarter-warp a head, four
+// senders a lane, each of them twice: shuffles cost more than loads.
 template <typename Shared>
 __device__ __forceinline__ void find_factors(Shared& shared, const Args& args, int token,
                                              int rank, const Work& work) {
-  const int head = (threadIdx.x - COMPUTING) / 8, first = threadIdx.x % 8 * 2;
-  const float4 found = *reinterpret_cast<const float4*>(&shared.peers[head][first]);
-  constexpr float2 NOTHING = {-INFINITY, 0.0f};
-  const float2 stats[2] = {work.sends(first) ? float2{found.x, found.y} : NOTHING,
-                           work.sends(first + 1) ? float2{found.z, found.w} : NOTHING};
-  float top = fmaxf(stats[0].x, stats[1].x);
+  const int head = (threadIdx.x - COMPUTING) / 8, first = threadIdx.x % 4 * 4;
+  float tops[4], sums[4];
 #pragma unroll
-  for (int mask = 4; mask > 0; mask /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
+  for (int i = 0; i < 4; ++i) {
+    const float2 stats = shared.peers[head][first + i];
+    tops[i] = work.sends(first + i) ? stats.x : -INFINITY;
+    sums[i] = work.sends(first + i) ? stats.y : 0.0f;
+  }
+  float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
+#pragma unroll
+  for (int mask = 2; mask > 0; mask /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
   const float anchor = top == -INFINITY ? 0.0f : top;
-  const float factors[2] = {exp2_approx(stats[0].x - anchor), exp2_approx(stats[1].x - anchor)};
-  float total = factors[0] * stats[0].y + factors[1] * stats[1].y;
+  float factors[4];
 #pragma unroll
-  for (int mask = 4; mask > 0; mask /= 2) total += __shfl_xor_sync(~0u, total, mask);
-  *reinterpret_cast<float2*>(&shared.factors[head][first]) =
-      float2{__fdividef(factors[0], total), __fdividef(factors[1], total)};
-  if (rank == 0 && first == 0) args.lse[int64_t{token} * HEADS + head] = top + __log2f(total);
+  for (int i = 0; i < 4; ++i) factors[i] = exp2_approx(tops[i] - anchor);
+  float total = (factors[0] * sums[0] + factors[1] * sums[1]) +
+                (factors[2] * sums[2] + factors[3] * sums[3]);
+#pragma unroll
+  for (int mask = 2; mask > 0; mask /= 2) total += __shfl_xor_sync(~0u, total, mask);
+  const float part = __fdividef(1.0f, total);
+  *reinterpret_cast<float4*>(&shared.factors[head][first]) = {
+      factors[0] * part, factors[1] * part, factors[2] * part, factors[3] * part};
+  arrive(&shared.factors_found);
+  if (rank != 0 || threadIdx.x % 8 != 0) return;
+  args.lse[int64_t{token} * HEADS + head] = top + __log2f(total);
 }
 
 // By the helping warps: zeros for the sums of those who send none, so that merge() counts all.
@@ -162,12 +173,12 @@ __device__ __forceinline__ Share<CLUSTER> find_share(const Shared& shared) {
   for (int i = 0; i < (CLUSTER + 3) / 4; ++i) {
     share.factors[i] = *reinterpret_cast<const float4*>(&shared.factors[head][4 * i]);
   }
-  share.place = keep(Piece<CLUSTER>::place(head, threadIdx.x % 16 * 2) * sizeof(__half));
+  share.place = keep(Piece<CLUSTER>::place(head, threadIdx.x % 16 * 2));
   return share;
 }
 
 // All senders' sums are loaded at once: a branch a sender would have each load wait for the sum of
-// the one before. Says to the cluster that mine have landed.
+// the one before.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void merge(const Shared& shared, const Args& args, int token,
                                       int rank, const Share<CLUSTER>& share) {
@@ -175,26 +186,25 @@ __device__ __forceinline__ void merge(const Shared& shared, const Args& args, in
   const int head = threadIdx.x / 16;
 #pragma unroll
   for (int first = 0; first < Part::OWNED; first += 32) {
-    const uint32_t place = share.place ^ first % Part::WIDTH * sizeof(__half);
+    const uint32_t place = share.place + first % Part::WIDTH / 32 * sizeof(Part::sums[0][0]);
     __half2 pairs[CLUSTER];
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
       const auto* part = reinterpret_cast<const uint8_t*>(&shared.received[s][first / Part::WIDTH]);
       pairs[s] = *reinterpret_cast<const __half2*>(part + place);
     }
-    // Here, where it keeps all loads in front of all sums as well.
-    if (first == 0) arrive_cluster();
-    float2 sum = {};
+    float2 sum[2] = {};  // two chains
 #pragma unroll
     for (int s = 0; s < CLUSTER; ++s) {
       const float factor = reinterpret_cast<const float*>(share.factors)[s];
       const float2 sums = __half22float2(pairs[s]);
-      sum.x += factor * sums.x;
-      sum.y += factor * sums.y;
+      sum[s % 2].x += factor * sums.x;
+      sum[s % 2].y += factor * sums.y;
     }
     const int column = rank * Part::OWNED + first + threadIdx.x % 16 * 2;
     auto* to = args.output + (int64_t{token} * HEADS + head) * CKV + column;
-    *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum.x, sum.y);
+    *reinterpret_cast<__nv_bfloat162*>(to) =
+        __floats2bfloat162_rn(sum[0].x + sum[1].x, sum[0].y + sum[1].y);
   }
 }
 

@@ -36,8 +36,7 @@ constexpr int log2_of(int x) { return x > 1 ? 1 + log2_of(x / 2) : 0; }
 constexpr int HALVES = 2, PART_STEPS = ROW / HALVES / 32;
 constexpr int VALUE_STEPS = CKV_BYTES / HALVES / 32;  // of those, in front: ckv
 constexpr int WARP_COLUMNS = CKV / WARPS;  // in p ckv
-constexpr int WEIGHT_ROW = 2 * TILE + 16;
-constexpr int OUTPUT_ROW = 2 * WARP_COLUMNS + 16;
+constexpr int WEIGHT_ROW = 2 * STAGES * TILE + 16;
 
 static_assert(HEADS == 16, "the heads are the 16 rows of an mma");
 static_assert(TILE == 64, "two entries a lane, and their validity a word of 64 bits");
@@ -68,18 +67,19 @@ struct Args {
   int num_rows;
 };
 
-// A piece of what a CTA sends of its sums: [head][column] of as many columns as one warp has for
-// one owner, in fp16, the groups of eight columns permuted by head so that fragments are stored
-// without bank conflicts.
+// A piece of what a CTA sends of its sums: those of as many columns as one warp has for one owner,
+// in fp16, as a lane of that warp holds them: of heads lane / 4 and eight on, two columns of each
+// of four groups of eight.
 template <int CLUSTER>
 struct Piece {
   static constexpr int OWNED = CKV / CLUSTER;  // columns of a CTA in the merge
   static constexpr int WIDTH = OWNED < WARP_COLUMNS ? OWNED : WARP_COLUMNS;
   static constexpr int A_WARP = WARP_COLUMNS / WIDTH, AN_OWNER = OWNED / WIDTH;
-  __half sums[HEADS * WIDTH];
+  __half2 sums[2][WIDTH / 32][32][4];  // [eight heads][four groups][lane][group]
+  // Of the first four groups.
   static __device__ __forceinline__ int place(int head, int column) {
-    const int turned = WIDTH == 32 ? head / 2 % 4 : head % 8;
-    return head * WIDTH + ((column / 8 ^ turned) * 8) + column % 8;
+    const int lane = head % 8 * 4 + column % 8 / 2;
+    return ((head / 8 * (WIDTH / 32) * 32 + lane) * 4 + column / 8) * sizeof(__half2);
   }
 };
 
@@ -92,13 +92,12 @@ template <int CLUSTER>
 struct SharedMemory {
   static constexpr bool SCALED = CLUSTER > 1;
   static constexpr float SHIFT = 15 + 126 - log2_of(SLOTS / CLUSTER);
-  static constexpr float FIRST_SHIFT = SCALED ? 100 : 0;
-  // The queries; then each warp's sums on their way out, to memory or to other CTAs.
+  static constexpr float FIRST_SHIFT = 100;
   alignas(128) uint8_t query[HEADS * ROW];
   alignas(128) uint8_t tiles[STAGES][TILE * ROW];
   alignas(128) Piece<CLUSTER> received[CLUSTER][Piece<CLUSTER>::AN_OWNER];  // [sender][piece]
-  alignas(16) float4 halves[WARPS][32];             // [for warp][lane]: logits
-  alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16
+  alignas(16) float4 halves[STAGES][WARPS][32];     // [tile][for warp][lane]: logits
+  alignas(16) uint8_t weights[HEADS * WEIGHT_ROW];  // [head][row] bf16, of all tiles at once
   alignas(16) float tops[HEADS][WARPS];             // of a tile
   alignas(16) float exponents[WARPS];               // of a tile's values
   alignas(16) float4 sums[HEADS][WARPS];            // of a run, by the lanes of a quad
@@ -112,9 +111,6 @@ struct SharedMemory {
 
 static_assert(sizeof(SharedMemory<1>) <= 227 * 1024, "what sm_90 and sm_100 give a CTA");
 static_assert(sizeof(SharedMemory<LARGEST>) == sizeof(SharedMemory<1>), "shares cover all columns");
-static_assert(sizeof(Piece<LARGEST>) * LARGEST <= HEADS * ROW &&
-                  WARPS * HEADS * OUTPUT_ROW <= HEADS * ROW,
-              "what goes out lies where the queries were");
 
 // Which slots are whose: entries are not ranked, so that their rows are requested as soon as the
 // indices are there. Valid ones usually stand in front. In a long row, one with a valid entry in

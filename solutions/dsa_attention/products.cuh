@@ -88,33 +88,45 @@ __device__ __forceinline__ float largest_exponent(uint32_t magnitudes) {
   return __uint_as_float(TWO_TO_23 | exponent) - __uint_as_float(TWO_TO_23);
 }
 
+// Sums over my half of the columns, of the eight rows of my block that I keep.
+using Kept = float[4];
+
 // Half of the sum over columns is the other half's warp's: each of the two ends with eight rows.
+// Between giving and taking the two meet.
 template <typename Shared>
-__device__ __forceinline__ Logits exchange_halves(Shared& shared, uint32_t thread,
-                                                  const float (&sums)[2][4]) {
-  const int lane = thread % 32, warp = thread / 32;
+__device__ __forceinline__ void give_half(Shared& shared, uint32_t thread, int tile,
+                                          const float (&sums)[2][4], Kept& kept) {
   const bool keeps_second = my_half(thread) == 1;
-  float keep[4], give[4];
+  float give[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    keep[i] = keeps_second ? sums[1][i] : sums[0][i];
+    kept[i] = keeps_second ? sums[1][i] : sums[0][i];
     give[i] = keeps_second ? sums[0][i] : sums[1][i];
   }
-  shared.halves[warp ^ 1][lane] = {give[0], give[1], give[2], give[3]};
-  sync_threads_of(2 + my_block(thread), 64);
-  const float4 got = shared.halves[warp][lane];
-  return {{keep[0] + got.x, keep[1] + got.y}, {keep[2] + got.z, keep[3] + got.w}};
+  shared.halves[tile][thread / 32 ^ 1][thread % 32] = {give[0], give[1], give[2], give[3]};
 }
 
-// q K^T of my block's rows, which begin at `from`: three chains of products for each eight rows,
-// keys loaded a batch ahead. exponent: largest_exponent() of those that are values as well.
+__device__ __forceinline__ void meet_other_half(uint32_t thread) {
+  sync_threads_of(2 + my_block(thread), 64);
+}
+
 template <typename Shared>
-__device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_t from,
-                                        const Query& query, float& exponent) {
+__device__ __forceinline__ Logits take_half(const Shared& shared, uint32_t thread, int tile,
+                                            const Kept& kept) {
+  const float4 got = shared.halves[tile][thread / 32][thread % 32];
+  return {{kept[0] + got.x, kept[1] + got.y}, {kept[2] + got.z, kept[3] + got.w}};
+}
+
+// My half of q K^T of my block's rows, which begin at `from`: three chains of products for each
+// eight rows, keys loaded a batch ahead. magnitude: the largest of those that are values as well,
+// by four chains, since one would be longer than those of products.
+template <typename Shared>
+__device__ __forceinline__ void score(Shared& shared, uint32_t thread, int tile, uint32_t from,
+                                      const Query& query, Kept& kept, uint32_t& magnitude) {
   constexpr int BATCH = 6, CHAINS = 3, BATCHES = PART_STEPS / BATCH;
   uint32_t keys[2][BATCH][4];
   float chains[CHAINS][2][4] = {};  // [step mod CHAINS][eight rows]
-  uint32_t magnitudes = 0;
+  uint32_t magnitudes[4] = {magnitude};
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) load_tiles(keys[0][i], place_of_step(from, i));
 #pragma unroll
@@ -134,20 +146,19 @@ __device__ __forceinline__ Logits score(Shared& shared, uint32_t thread, uint32_
       if constexpr (Shared::SCALED) {
         if (step >= VALUE_STEPS) continue;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) magnitudes = larger_magnitudes(magnitudes, key[j]);
+        for (int j = 0; j < 4; ++j) magnitudes[j] = larger_magnitudes(magnitudes[j], key[j]);
       }
     }
   }
-  if constexpr (Shared::SCALED) {
-    exponent = largest_exponent(magnitudes);
-  }
+  magnitude = larger_magnitudes(larger_magnitudes(magnitudes[0], magnitudes[1]),
+                                larger_magnitudes(magnitudes[2], magnitudes[3]));
   float sums[2][4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     sums[0][i] = (chains[0][0][i] + chains[1][0][i]) + chains[2][0][i];
     sums[1][i] = (chains[0][1][i] + chains[1][1][i]) + chains[2][1][i];
   }
-  return exchange_halves(shared, thread, sums);
+  give_half(shared, thread, tile, sums, kept);
 }
 
 // The running softmax of the two heads that are mine in logits and sums alike, lane / 4 and eight
@@ -172,47 +183,102 @@ struct Fade {
   float of[2];  // what sums so far still count, by my two heads
 };
 
-// Weights of the tile from its logits; mine: bits_of_mine(); exponent: that of the values that I
-// have seen. The barrier in the middle has all warps' maxima, the one at the end all weights, and
-// what sums of the run are stored.
-template <typename Shared>
-__device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, float scale, uint32_t mine,
-                                      const Logits& logits, float exponent, Softmax& softmax) {
+// Of COUNT tiles at once: validity bits of my block's rows, and their logits.
+template <int COUNT>
+struct Weighing {
+  uint32_t mine[COUNT];
+  Logits logits[COUNT];
+};
+
+// Logits with the scale, -inf where there is no entry.
+template <int COUNT>
+struct Scaled {
+  float of[COUNT][2][2];  // [tile][head][row]
+};
+
+// The largest of each head's logits, and the exponent of the largest value, for all warps.
+template <int COUNT, typename Shared>
+__device__ __forceinline__ Scaled<COUNT> share_tops(Shared& shared, uint32_t thread, float scale,
+                                                    const Weighing<COUNT>& tiles,
+                                                    uint32_t magnitude) {
   const int lane = thread % 32, warp = thread / 32, head = lane / 4;
-  const uint32_t pair = mine >> my_row(thread) % BLOCK;
-  const bool counts[2] = {(pair & 1) != 0, (pair & 2) != 0};
-  float scaled[2][2];  // [head][row]
+  Scaled<COUNT> scaled;
+  float tops[2] = {-INFINITY, -INFINITY};
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    scaled[0][i] = counts[i] ? logits.low[i] * scale : -INFINITY;
-    scaled[1][i] = counts[i] ? logits.high[i] * scale : -INFINITY;
+  for (int t = 0; t < COUNT; ++t) {
+    const uint32_t pair = tiles.mine[t] >> my_row(thread) % BLOCK;
+    const Logits& logits = tiles.logits[t];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const bool counts = (pair >> i & 1) != 0;
+      scaled.of[t][0][i] = counts ? logits.low[i] * scale : -INFINITY;
+      scaled.of[t][1][i] = counts ? logits.high[i] * scale : -INFINITY;
+      tops[0] = fmaxf(tops[0], scaled.of[t][0][i]);
+      tops[1] = fmaxf(tops[1], scaled.of[t][1][i]);
+    }
   }
-  const float tops[2] = {largest_of_quad(fmaxf(scaled[0][0], scaled[0][1])),
-                         largest_of_quad(fmaxf(scaled[1][0], scaled[1][1]))};
-  if (lane % 4 == 0) shared.tops[head][warp] = tops[0], shared.tops[head + 8][warp] = tops[1];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) tops[i] = largest_of_quad(tops[i]);
+  const float exponent = Shared::SCALED ? largest_exponent(magnitude) : 0.0f;
+  if (lane % 4 == 0) {
+    shared.tops[head][warp] = tops[0];
+    shared.tops[head + 8][warp] = tops[1];
+  }
   if (Shared::SCALED && lane == 0) shared.exponents[warp] = exponent;
+  return scaled;
+}
+
+// Weights from logits, of all COUNT tiles or of the first one; shifts: sums are sent. The barrier
+// in front has all warps' maxima, the one at the end all weights, and what sums of the run are
+// stored.
+template <int COUNT, typename Shared>
+__device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, bool all, bool shifts,
+                                      const Scaled<COUNT>& scaled, Softmax& softmax) {
+  const int lane = thread % 32, warp = thread / 32, head = lane / 4;
   sync_first<COMPUTING>();
-  // Both heads' before any store: what is loaded behind one waits for it.
+  // All loads, then all maxima and powers, then all stores: no load or power crosses a store.
   const float highest[2] = {largest(shared.tops[head]), largest(shared.tops[head + 8])};
   const float before = softmax.shift;
   if (Shared::SCALED) {
-    softmax.shift = fminf(softmax.shift, Shared::SHIFT - largest(shared.exponents));
+    // Loaded whether or not: behind a branch it would wait for the maxima.
+    const float least = fminf(softmax.shift, Shared::SHIFT - largest(shared.exponents));
+    softmax.shift = shifts ? least : 0.0f;
   }
   Fade fade;
+  float anchors[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float top = fmaxf(softmax.top[i], highest[i]);
-    const float anchor = (top == -INFINITY ? 0.0f : top) - softmax.shift;
-    fade.of[i] = exp2_approx(softmax.top[i] - before - anchor);
-    const float2 weights = {exp2_approx(scaled[i][0] - anchor),
-                            exp2_approx(scaled[i][1] - anchor)};
-    uint8_t* to = &shared.weights[(head + 8 * i) * WEIGHT_ROW + 2 * my_row(thread)];
-    *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(weights.x, weights.y);
+    anchors[i] = (top == -INFINITY ? 0.0f : top) - softmax.shift;
+    fade.of[i] = exp2_approx(softmax.top[i] - before - anchors[i]);
     softmax.top[i] = top;
-    softmax.sum[i] = softmax.sum[i] * fade.of[i] + (weights.x + weights.y);
+    // Where all tiles come at once there is nothing to fade.
+    if (COUNT == 1) softmax.sum[i] *= fade.of[i];
+  }
+#pragma unroll
+  for (int t = 0; t < COUNT; ++t) {
+    if (t > 0 && !all) break;
+    float weights[2][2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) weights[i][j] = exp2_approx(scaled.of[t][i][j] - anchors[i]);
+      softmax.sum[i] += weights[i][0] + weights[i][1];
+    }
+    uint8_t* to = &shared.weights[head * WEIGHT_ROW + 2 * (TILE * t + my_row(thread))];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      *reinterpret_cast<__nv_bfloat162*>(to + 8 * WEIGHT_ROW * i) =
+          __floats2bfloat162_rn(weights[i][0], weights[i][1]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
     // The places of warps are permuted by head: eight heads of a warp lie in eight groups of banks.
     reinterpret_cast<float*>(&shared.sums[head + 8 * i][warp ^ head])[lane % 4] = softmax.sum[i];
-    if (warp == 0 && lane % 4 == 0) shared.anchor[head + 8 * i] = top - softmax.shift;
+    if (warp == 0 && lane % 4 == 0) {
+      shared.anchor[head + 8 * i] = softmax.top[i] - softmax.shift;
+    }
   }
   sync_first<COMPUTING>();
   return fade;
@@ -232,6 +298,7 @@ __device__ __forceinline__ float total_of(const Shared& shared, int head) {
 // Of my warp's 64 columns, by groups of eight; the last group's columns are all the sum of the
 // weights, as rounded, which costs no exchange.
 using Sums = float[9][4];
+constexpr uint32_t ONES = 0x3f803f80;  // two of bf16
 
 __device__ __forceinline__ void fade_sums(Sums& acc, const Fade& fade) {
 #pragma unroll
@@ -246,7 +313,6 @@ __device__ __forceinline__ void fade_sums(Sums& acc, const Fade& fade) {
 template <int COUNT, int FIRST_GROUP, int GROUPS>
 __device__ __forceinline__ void accumulate_blocks(uint32_t weights, uint32_t values, Sums& acc) {
   constexpr int PAIRS = GROUPS / 2;
-  constexpr uint32_t ONES = 0x3f803f80;
   uint32_t p[COUNT][4], v[COUNT][PAIRS][4];
 #pragma unroll
   for (int block = 0; block < COUNT; ++block) {
@@ -259,6 +325,8 @@ __device__ __forceinline__ void accumulate_blocks(uint32_t weights, uint32_t val
   }
 #pragma unroll
   for (int block = 0; block < COUNT; ++block) {
+    // First, since the division of a token alone waits for it.
+    if (GROUPS == 8) multiply_bf16(acc[8], p[block], ONES, ONES);
 #pragma unroll
     for (int pair = 0; pair < PAIRS; ++pair) {
       const uint32_t(&value)[4] = v[block][pair];
@@ -266,7 +334,51 @@ __device__ __forceinline__ void accumulate_blocks(uint32_t weights, uint32_t val
       multiply_bf16(acc[group], p[block], value[0], value[1]);
       multiply_bf16(acc[group + 1], p[block], value[2], value[3]);
     }
-    if (GROUPS == 8) multiply_bf16(acc[8], p[block], ONES, ONES);
+  }
+}
+
+// Operands of a tile's second product, [block][pair of groups]: of blocks with a valid row.
+struct Values {
+  uint32_t of[TILE_BLOCKS][4][4];
+};
+struct Weights {
+  uint32_t of[TILE_BLOCKS][4];
+};
+
+__device__ __forceinline__ void load_values(Values& loaded, uint32_t from, uint64_t valid) {
+#pragma unroll
+  for (int block = 0; block < TILE_BLOCKS; ++block) {
+    if (!has_block(valid, block)) continue;
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      load_tiles_transposed(loaded.of[block][pair],
+                            (from ^ 2 * CHUNK * pair) + BLOCK * block * ROW);
+    }
+  }
+}
+
+__device__ __forceinline__ void load_weights(Weights& loaded, uint32_t from, uint64_t valid) {
+#pragma unroll
+  for (int block = 0; block < TILE_BLOCKS; ++block) {
+    if (has_block(valid, block)) load_tiles(loaded.of[block], from + 2 * BLOCK * block);
+  }
+}
+
+// acc += weights ckv of what was loaded, GROUPS of eight columns from FIRST_GROUP on. SUMS: of the
+// weights as well.
+template <int FIRST_GROUP, int GROUPS, bool SUMS>
+__device__ __forceinline__ void multiply_loaded(const Weights& weights, const Values& values,
+                                                uint64_t valid, Sums& acc) {
+#pragma unroll
+  for (int block = 0; block < TILE_BLOCKS; ++block) {
+    if (!has_block(valid, block)) continue;
+    if (SUMS) multiply_bf16(acc[8], weights.of[block], ONES, ONES);
+#pragma unroll
+    for (int group = FIRST_GROUP; group < FIRST_GROUP + GROUPS; ++group) {
+      const uint32_t(&value)[4] = values.of[block][group / 2];
+      multiply_bf16(acc[group], weights.of[block], value[group % 2 * 2],
+                    value[group % 2 * 2 + 1]);
+    }
   }
 }
 

@@ -189,20 +189,29 @@ def test_rows_not_chosen_never_leak(num_tokens, bad, attend):
     assert_identical(attend(poisoned), attend(inputs))
 
 
-@pytest.mark.parametrize("num_tokens", [1, 9, 17, 65])
+@pytest.mark.parametrize("num_tokens", [1, 8, 9, 17, 65])
 def test_holes_leave_ctas_tiles_and_blocks_without_work(num_tokens, attend):
     """Valid entries far from the front, alone in their block, and none in the first blocks."""
     inputs = random_inputs(num_tokens, 64, 30, "cuda")
     indices = inputs["sparse_indices"]
-    for token, slots in enumerate([[2047], range(64, 70), range(1500, 1600), [0, 1024, 2032]] * 17):
-        if token < num_tokens:
-            slots = torch.tensor(list(slots), device="cuda")
-            indices[token, slots] = random_rows(64, len(slots), 30 + token, "cuda")
-    if num_tokens > 4:
+    spans = [
+        [2047],
+        range(64, 70),
+        range(1500, 1600),
+        [0, 1024, 2032],
+        [1024],  # of 16 CTAs only the first has entries, in its second tile
+        [3, *range(60, 64), *range(1024, 1040), 1280],  # and in both
+        range(1030, 1310),  # the second tiles of all, the first tiles of none
+    ]
+    for token in range(num_tokens):
+        slots = torch.tensor(list(spans[token % len(spans)]), device="cuda")
+        indices[token, slots] = random_rows(64, len(slots), 30 + token, "cuda")
+    if num_tokens > 7:
         chosen = torch.rand(2048, generator=torch.Generator().manual_seed(31)).cuda() < 0.5
-        indices[4, chosen] = random_rows(64, int(chosen.sum()), 31, "cuda")
+        indices[7] = -1
+        indices[7, chosen] = random_rows(64, int(chosen.sum()), 31, "cuda")
     output, lse = attend(inputs)
-    some = list(range(min(num_tokens, 6)))
+    some = list(range(min(num_tokens, 8)))
     few = {name: inputs[name][some] for name in ("q_nope", "q_pe", "sparse_indices")}
     assert_matches((output[some], lse[some]), oracle(**{**inputs, **few}))
 
