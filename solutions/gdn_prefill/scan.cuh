@@ -14,6 +14,7 @@
 #include "order.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
+#include "streamed_copy.cuh"
 #include "tensor_core.cuh"
 #include "tensor_core_f16.cuh"
 #include "warpgroup.cuh"
@@ -26,15 +27,13 @@ constexpr int SENDERS = 128;  // threads of the third
 constexpr int SCAN_THREADS = GROUPS * 128 + SENDERS;
 static_assert(SCAN_THREADS == ORDERED, "a thread a sequence, ordered where solve_kernel does it");
 
+constexpr int LISTED = 4;  // units that the senders may be ahead
+constexpr int SCAN_WARPS = SCAN_THREADS / 32;
+
 struct Stage {
   alignas(1024) Operands operands;
   Solved solved;
   alignas(128) uint8_t values[GROUPS][TILE_BYTES];  // [token][value] bf16, then the output
-};
-
-struct Sequence {
-  Range range;
-  int seq;
 };
 
 // Where the outputs of a chunk belong: first token, tokens, first column, warpgroups.
@@ -49,9 +48,10 @@ struct ScanMemory {
   // All is there; keys and queries have been read; all has been read and the output is there.
   alignas(8) uint64_t full[Tuning::STAGES], used[Tuning::STAGES], done[Tuning::STAGES];
   Place places[2 * Tuning::STAGES];  // one is read up to STAGES rounds late
-  int chunks[SCAN_THREADS];          // by sequence
-  Sequence order[SCAN_THREADS];      // longest first
-  int num_split;
+  // The CTA's units: one is listed; all warps know it.
+  uint64_t listed[LISTED], known[LISTED];
+  int units[LISTED];
+  Order order;
 };
 static_assert(sizeof(ScanMemory) <= 227 * 1024, "what sm_90 gives a CTA");
 static_assert(sizeof(Operands) % 1024 == 0 && sizeof(Operands::keys) % 1024 == 0,
@@ -69,27 +69,6 @@ struct Work {
   }
 };
 
-// Longest sequences first, so that none is begun late. No order among more than there are threads.
-__device__ __forceinline__ void rank_sequences(ScanMemory& shared, const Args& args) {
-  const int seq = threadIdx.x;
-  if (seq == 0) shared.num_split = 0;
-  if (args.num_seqs > SCAN_THREADS) return;
-  Range range = {0, 0};
-  if (seq < args.num_seqs) range = load_range(args, seq);
-  const int chunks = range.chunks();
-  shared.chunks[seq] = chunks;
-  __syncthreads();
-  if (seq >= args.num_seqs) return;
-  int before = 0, num_split = 0;
-  for (int other = 0; other < args.num_seqs; ++other) {
-    const int others = shared.chunks[other];
-    before += others > chunks || (others == chunks && other < seq);
-    num_split += others > args.most_whole;
-  }
-  shared.order[before] = {range, seq};
-  if (seq == 0) shared.num_split = min(num_split, args.most_split);
-}
-
 // Says to the compiler that all lanes hold the same: products in flight suffer no other branches.
 __device__ __forceinline__ int share(int x) { return __shfl_sync(FULL, x, 0); }
 
@@ -100,29 +79,10 @@ __device__ __forceinline__ Work find_work(const ScanMemory& shared, const Args& 
   const bool is_half = unit < halves;
   const int part = is_half ? unit / 2 : unit - halves + V_HEADS * num_split;
   const int rank = part / V_HEADS;
-  Sequence of = {{0, 0}, rank};
-  if (args.num_seqs > SCAN_THREADS) {
-    of.range = load_range(args, rank);
-  } else {
-    of = shared.order[rank];
-  }
-  const Range range = {share(of.range.start), share(of.range.stop)};
-  const int seq = share(of.seq), first_group = is_half ? unit % 2 : 0;
+  const int seq = share(args.num_seqs > ORDERED ? rank : shared.order.seqs[rank]);
+  const Range of = load_range(args, seq), range = {share(of.start), share(of.stop)};
+  const int first_group = is_half ? unit % 2 : 0;
   return {range, first_slot(range, seq), seq, part % V_HEADS, first_group, is_half ? 1 : GROUPS};
-}
-
-// Calls use(work) for what this CTA works on: a unit of every round of the CTAs, in turns from the
-// front and from the back, so that who has the longest has the shortest next.
-template <typename Use>
-__device__ __forceinline__ void for_works(const ScanMemory& shared, const Args& args, Use use) {
-  const int num_split = share(shared.num_split), ctas = args.scan_ctas, cta = blockIdx.x;
-  const int units = V_HEADS * (args.num_seqs + num_split);
-  bool is_back = false;
-#pragma unroll 1
-  for (int first = 0; first < units; first += ctas, is_back = !is_back) {
-    const int unit = first + (is_back ? ctas - 1 - cta : cta);
-    if (unit < units) use(find_work(shared, args, num_split, unit));
-  }
 }
 
 // The stage of a round and the parity of its barriers.
@@ -143,7 +103,52 @@ __device__ __forceinline__ void init_barriers(ScanMemory& shared) {
     init_barrier(&shared.used[stage], GROUPS * 4);
     init_barrier(&shared.done[stage], GROUPS * 4);
   }
+#pragma unroll
+  for (int place = 0; place < LISTED; ++place) {
+    init_barrier(&shared.listed[place], 1);
+    init_barrier(&shared.known[place], SCAN_WARPS);
+  }
   fence_barrier_init();
+}
+
+__device__ __forceinline__ void arrive_once_a_warp(uint64_t* barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(barrier);
+}
+
+// The longest of the units that no CTA has taken yet.
+__device__ __forceinline__ int take_unit(const Args& args) {
+  return atomicAdd(taken_units(args), 1);
+}
+
+// The CTA's unit `number`, from 1 on, to all of its warps.
+__device__ __forceinline__ void list_unit(ScanMemory& shared, int number, int unit) {
+  const int place = number % LISTED;
+  if (number > LISTED) wait_cta_phase(&shared.known[place], (number - 1) / LISTED % 2 ^ 1);
+  shared.units[place] = unit;
+  arrive(&shared.listed[place]);
+}
+
+__device__ __forceinline__ int read_unit(ScanMemory& shared, int number) {
+  const int place = number % LISTED;
+  wait_cta_phase(&shared.listed[place], (number - 1) / LISTED % 2);
+  const int unit = share(shared.units[place]);
+  arrive_once_a_warp(&shared.known[place]);
+  return unit;
+}
+
+// Calls use(work, number) for what this CTA works on, until there is nothing left. The first unit
+// is listed before, that behind `number` by use() of the senders.
+template <typename Use>
+__device__ __forceinline__ void for_works(ScanMemory& shared, const Args& args, Use use) {
+  const int num_split = share(min(shared.order.longer, args.most_split));
+  const int units = V_HEADS * (args.num_seqs + num_split);
+#pragma unroll 1
+  for (int number = 1;; ++number) {
+    const int unit = read_unit(shared, number);
+    if (unit >= units) break;
+    use(find_work(shared, args, num_split, unit), number);
+  }
 }
 
 // A sender's 16 bytes of every sixteenth row of a warpgroup's tile.
@@ -170,7 +175,7 @@ __device__ __forceinline__ void request_values(ScanMemory& shared, const Args& a
     for (int i = 0; i < SHARES; ++i) {
       const __nv_bfloat16* row = from + group * VALUES + i * (SHARE_ROWS * V_HEADS * DIM);
       const bool is_token = mine.row + i * SHARE_ROWS < rows;
-      copy_chunk_or_clear(to + group * TILE_BYTES + i * (SHARE_ROWS * 128), row, is_token);
+      stream_chunk_or_clear(to + group * TILE_BYTES + i * (SHARE_ROWS * 128), row, is_token);
     }
   }
   arrive_with_copies(&shared.full[stage]);
@@ -195,7 +200,7 @@ __device__ __forceinline__ void store_output(ScanMemory& shared, const Args& arg
 #pragma unroll
     for (int i = 0; i < SHARES; ++i) {
       __nv_bfloat16* row = to + group * VALUES + i * (SHARE_ROWS * V_HEADS * DIM);
-      if (mine.row + i * SHARE_ROWS < place.rows) *reinterpret_cast<uint4*>(row) = rows[i];
+      if (mine.row + i * SHARE_ROWS < place.rows) __stcs(reinterpret_cast<uint4*>(row), rows[i]);
     }
   }
 }
@@ -220,46 +225,46 @@ __device__ __forceinline__ void request_solved(ScanMemory& shared, const Args& a
   copy_bulk(&shared.stages[stage].solved, solved, sizeof(Solved), &shared.full[stage]);
 }
 
-// Values of the first rounds, which do not wait for solve_kernel.
-__device__ __forceinline__ void request_first(ScanMemory& shared, const Args& args) {
-  int round = 0;
-  for_works(shared, args, [&](const Work& work) {
-    const int chunks = work.range.chunks();
+// A sender's part of a unit's chunks, from the CTA's `round` on. Values of the first rounds of all
+// do not wait for solve_kernel.
+__device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, const Work& work,
+                                          bool is_requesting, int& round) {
+  const int chunks = work.range.chunks(), early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
 #pragma unroll 1
-    for (int chunk = 0; chunk < chunks && round < Tuning::STAGES; ++chunk) {
-      request_values(shared, args, work, chunk, round++);
+  for (int chunk = 0; chunk < early; ++chunk) request_values(shared, args, work, chunk, chunk);
+  int solved = 0;  // chunks that are known to be there
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
+    const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
+    const bool is_reused = round >= Tuning::STAGES;
+    if (is_requesting && chunk >= solved) {
+      const int qk_head = work.v_head / SERVED;
+      solved = chunk + await_solved(args, work.slot + chunk, qk_head, chunks - chunk);
+      admit_bulk_reads();
     }
-  });
+    if (is_reused) wait_cta_phase(&shared.used[stage], parity);
+    request_operands(shared, args, work, chunk, round);
+    if (is_reused) wait_cta_phase(&shared.done[stage], parity);
+    request_solved(shared, args, work, chunk, stage);
+    if (is_reused) store_output(shared, args, round - Tuning::STAGES);
+    if (chunk >= early) request_values(shared, args, work, chunk, round);
+  }
 }
 
-// The senders' part of a CTA's work.
-__device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args) {
-  request_first(shared, args);
+// The senders' part of a CTA's work. A unit is taken once all chunks of the one in front have been
+// requested, of which two are still to be worked on: no earlier, or others might be done with
+// theirs before it is begun.
+__device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args, int first) {
   const bool is_requesting = share(threadIdx.x % SENDERS / 32) == 0;
+  const bool is_leader = threadIdx.x % SENDERS == 0;
   int round = 0;
-  for_works(shared, args, [&](const Work& work) {
-    const int chunks = work.range.chunks();
-    if (round > 0 && chunks > 0 && args.state && threadIdx.x % SENDERS == 0) {
+  if (is_leader) list_unit(shared, 1, first);
+  for_works(shared, args, [&](const Work& work, int number) {
+    if (is_leader && number > 1 && work.range.chunks() > 0 && args.state) {
       prefetch_bulk(args.state + work.first_value(), work.groups * VALUES * DIM * sizeof(float));
     }
-    int solved = 0;  // chunks that are known to be there
-#pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
-      const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
-      const bool is_reused = round >= Tuning::STAGES;
-      if (is_requesting && chunk >= solved) {
-        const int qk_head = work.v_head / SERVED;
-        solved = chunk + await_solved(args, work.slot + chunk, qk_head, chunks - chunk);
-        admit_bulk_reads();
-      }
-      if (is_reused) wait_cta_phase(&shared.used[stage], parity);
-      request_operands(shared, args, work, chunk, round);
-      if (is_reused) wait_cta_phase(&shared.done[stage], parity);
-      request_solved(shared, args, work, chunk, stage);
-      if (!is_reused) continue;
-      store_output(shared, args, round - Tuning::STAGES);
-      request_values(shared, args, work, chunk, round);
-    }
+    send_unit(shared, args, work, is_requesting, round);
+    if (is_leader) list_unit(shared, number + 1, take_unit(args));
   });
 #pragma unroll 1
   for (int last = max(round - Tuning::STAGES, 0); last < round; ++last) {
@@ -285,7 +290,7 @@ __device__ __forceinline__ void load_state(const Args& args, const Work& work, i
                                            float (&state)[64]) {
   for_state(work, group, [&](int i, int64_t offset) {
     float4 keys = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (args.state) keys = __ldg(reinterpret_cast<const float4*>(args.state + offset));
+    if (args.state) keys = __ldcs(reinterpret_cast<const float4*>(args.state + offset));
     state[i] = keys.x, state[i + 1] = keys.y, state[i + 4] = keys.z, state[i + 5] = keys.w;
   });
 }
@@ -293,8 +298,8 @@ __device__ __forceinline__ void load_state(const Args& args, const Work& work, i
 __device__ __forceinline__ void store_state(const Args& args, const Work& work, int group,
                                             const float (&state)[64]) {
   for_state(work, group, [&](int i, int64_t offset) {
-    *reinterpret_cast<float4*>(args.new_state + offset) = {state[i], state[i + 1], state[i + 4],
-                                                           state[i + 5]};
+    const float4 keys = {state[i], state[i + 1], state[i + 4], state[i + 5]};
+    __stcs(reinterpret_cast<float4*>(args.new_state + offset), keys);
   });
 }
 
@@ -355,11 +360,6 @@ __device__ __forceinline__ void round_output(const float (&sums)[32], uint32_t (
     const __nv_bfloat162 pair = __floats2bfloat162_rn(sums[2 * i], sums[2 * i + 1]);
     output[i] = *reinterpret_cast<const uint32_t*>(&pair);
   }
-}
-
-__device__ __forceinline__ void arrive_once_a_warp(uint64_t* barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(barrier);
 }
 
 // O^T of a chunk to the place of the warp's values, which it alone has read; the senders store it.
@@ -480,7 +480,7 @@ __device__ __forceinline__ void skip_chunks(ScanMemory& shared, int chunks, Turn
 // A warpgroup's part of a CTA's work.
 __device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args, int group) {
   Turn turn(0);
-  for_works(shared, args, [&](const Work& work) {
+  for_works(shared, args, [&](const Work& work, int) {
     if (group < work.groups) {
       scan_sequence(shared, args, work, group, turn);
     } else {
