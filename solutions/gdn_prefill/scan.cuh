@@ -14,7 +14,6 @@
 #include "order.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
-#include "streamed_copy.cuh"
 #include "tensor_core.cuh"
 #include "tensor_core_f16.cuh"
 #include "warpgroup.cuh"
@@ -175,7 +174,7 @@ __device__ __forceinline__ void request_values(ScanMemory& shared, const Args& a
     for (int i = 0; i < SHARES; ++i) {
       const __nv_bfloat16* row = from + group * VALUES + i * (SHARE_ROWS * V_HEADS * DIM);
       const bool is_token = mine.row + i * SHARE_ROWS < rows;
-      stream_chunk_or_clear(to + group * TILE_BYTES + i * (SHARE_ROWS * 128), row, is_token);
+      copy_chunk_or_clear(to + group * TILE_BYTES + i * (SHARE_ROWS * 128), row, is_token);
     }
   }
   arrive_with_copies(&shared.full[stage]);

@@ -15,7 +15,6 @@
 #include "order.cuh"
 #include "plan.cuh"
 #include "small_copy.cuh"
-#include "streamed_copy.cuh"
 #include "tensor_core.cuh"
 #include "tensor_core_f16.cuh"
 #include "warpgroup.cuh"
@@ -89,8 +88,8 @@ __device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& ar
     const bool is_token = row < task.tokens;
     const int64_t token = task.first + (is_token ? row : 0);
     const int64_t offset = (token * QK_HEADS + task.qk_head) * DIM + at % 16 * 8;
-    stream_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
-    stream_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
+    copy_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
+    copy_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
   }
   commit_copies();
 }
