@@ -1,5 +1,6 @@
 // The state along the chunks of a sequence: 64 columns of V a warpgroup, transposed, in the
-// registers of its products. A third warpgroup brings what they read and stores what they leave.
+// registers of its products. A third warpgroup brings what they read and stores what they leave; of
+// half of the columns the second warpgroup, which has none, stores what the first one leaves.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -32,7 +33,8 @@ constexpr int SCAN_WARPS = SCAN_THREADS / 32;
 struct Stage {
   alignas(1024) Operands operands;
   Solved solved;
-  alignas(128) uint8_t values[GROUPS][TILE_BYTES];  // [token][value] bf16, then the output
+  // [token][value] bf16, then the output; the output of half of the columns lies in the second.
+  alignas(128) uint8_t values[GROUPS][TILE_BYTES];
 };
 
 // Where the outputs of a chunk belong: first token, tokens, first column, warpgroups.
@@ -44,8 +46,10 @@ struct Place {
 // is the next one's first, and is on its way before.
 struct ScanMemory {
   Stage stages[Tuning::STAGES];
-  // All is there; keys and queries have been read; all has been read and the output is there.
+  // All is there; keys, queries and values have been read; all has been read and the output is
+  // there, or taken from there, if it is of half of the columns.
   alignas(8) uint64_t full[Tuning::STAGES], used[Tuning::STAGES], done[Tuning::STAGES];
+  uint64_t left;  // the first warpgroup's output of half of the columns is there
   Place places[2 * Tuning::STAGES];  // one is read up to STAGES rounds late
   // The CTA's units: one is listed; all warps know it.
   uint64_t listed[LISTED], known[LISTED];
@@ -102,6 +106,7 @@ __device__ __forceinline__ void init_barriers(ScanMemory& shared) {
     init_barrier(&shared.used[stage], GROUPS * 4);
     init_barrier(&shared.done[stage], GROUPS * 4);
   }
+  init_barrier(&shared.left, 4);
 #pragma unroll
   for (int place = 0; place < LISTED; ++place) {
     init_barrier(&shared.listed[place], 1);
@@ -150,13 +155,35 @@ __device__ __forceinline__ void for_works(ScanMemory& shared, const Args& args, 
   }
 }
 
-// A sender's 16 bytes of every sixteenth row of a warpgroup's tile.
+// A thread's 16 bytes of every sixteenth row of a warpgroup's tile: of the senders, or of whoever
+// stores half of the columns.
 struct Share {
   int row, column;
   __device__ Share() : row(threadIdx.x % SENDERS / 8), column(threadIdx.x % 8 * 8) {}
   __device__ uint8_t* in(uint8_t* tile) const { return tile + swizzled(row, column / 8); }
 };
 constexpr int SHARES = CHUNK / (SENDERS / 8), SHARE_ROWS = SENDERS / 8;
+
+__device__ __forceinline__ void take_rows(uint8_t* tile, uint4 (&rows)[SHARES]) {
+  const uint8_t* from = Share().in(tile);
+#pragma unroll
+  for (int i = 0; i < SHARES; ++i) {
+    rows[i] = *reinterpret_cast<const uint4*>(from + i * (SHARE_ROWS * 128));
+  }
+}
+
+// Rows of the tile as output from `token` on, `count` of them, in 64 columns from `column` on.
+__device__ __forceinline__ void store_taken(const Args& args, const uint4 (&rows)[SHARES],
+                                            int token, int count, int column) {
+  const Share mine;
+  const int64_t first = int64_t{token} + mine.row;
+  __nv_bfloat16* to = args.output + first * (V_HEADS * DIM) + column + mine.column;
+#pragma unroll
+  for (int i = 0; i < SHARES; ++i) {
+    __nv_bfloat16* row = to + i * (SHARE_ROWS * V_HEADS * DIM);
+    if (mine.row + i * SHARE_ROWS < count) __stcs(reinterpret_cast<uint4*>(row), rows[i]);
+  }
+}
 
 // Value columns of a chunk, a row of 128 bytes a token and group; zero behind the sequence's end.
 __device__ __forceinline__ void request_values(ScanMemory& shared, const Args& args,
@@ -182,25 +209,13 @@ __device__ __forceinline__ void request_values(ScanMemory& shared, const Args& a
 
 // The output of a round, from where a sender's next values go.
 __device__ __forceinline__ void store_output(ScanMemory& shared, const Args& args, int round) {
-  const Share mine;
   const Place place = shared.places[round % (2 * Tuning::STAGES)];
-  const uint8_t* from = mine.in(shared.stages[round % Tuning::STAGES].values[0]);
-  const int64_t token = place.token + mine.row;
-  __nv_bfloat16* to = args.output + token * (V_HEADS * DIM) + place.column + mine.column;
+  if (place.groups < GROUPS) return;  // stored by the second warpgroup
 #pragma unroll
   for (int group = 0; group < GROUPS; ++group) {
-    if (group >= place.groups) break;
     uint4 rows[SHARES];
-#pragma unroll
-    for (int i = 0; i < SHARES; ++i) {
-      const uint8_t* row = from + group * TILE_BYTES + i * (SHARE_ROWS * 128);
-      rows[i] = *reinterpret_cast<const uint4*>(row);
-    }
-#pragma unroll
-    for (int i = 0; i < SHARES; ++i) {
-      __nv_bfloat16* row = to + group * VALUES + i * (SHARE_ROWS * V_HEADS * DIM);
-      if (mine.row + i * SHARE_ROWS < place.rows) __stcs(reinterpret_cast<uint4*>(row), rows[i]);
-    }
+    take_rows(shared.stages[round % Tuning::STAGES].values[group], rows);
+    store_taken(args, rows, place.token, place.rows, place.column + group * VALUES);
   }
 }
 
@@ -224,8 +239,15 @@ __device__ __forceinline__ void request_solved(ScanMemory& shared, const Args& a
   copy_bulk(&shared.stages[stage].solved, solved, sizeof(Solved), &shared.full[stage]);
 }
 
+// Whether the values of a round go where no output lies: half of the columns, as in the round that
+// had the stage before.
+__device__ __forceinline__ bool is_apart(const ScanMemory& shared, const Work& work, int round) {
+  if (work.groups == GROUPS || round < Tuning::STAGES) return work.groups < GROUPS;
+  return shared.places[(round - Tuning::STAGES) % (2 * Tuning::STAGES)].groups < GROUPS;
+}
+
 // A sender's part of a unit's chunks, from the CTA's `round` on. Values of the first rounds of all
-// do not wait for solve_kernel.
+// do not wait for solve_kernel, those of half of the columns for no output.
 __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, const Work& work,
                                           bool is_requesting, int& round) {
   const int chunks = work.range.chunks(), early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
@@ -243,8 +265,11 @@ __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, 
     }
     if (is_reused) wait_cta_phase(&shared.used[stage], parity);
     request_operands(shared, args, work, chunk, round);
+    const bool apart = is_apart(shared, work, round);
+    if (chunk >= early && apart) request_values(shared, args, work, chunk, round);
     if (is_reused) wait_cta_phase(&shared.done[stage], parity);
     request_solved(shared, args, work, chunk, stage);
+    if (apart) continue;
     if (is_reused) store_output(shared, args, round - Tuning::STAGES);
     if (chunk >= early) request_values(shared, args, work, chunk, round);
   }
@@ -362,15 +387,16 @@ __device__ __forceinline__ void round_output(const float (&sums)[32], uint32_t (
 }
 
 // O^T of a chunk to the place of the warp's values, which it alone has read; the senders store it.
-__device__ __forceinline__ void leave_output(ScanMemory& shared, int stage, int group,
+// Of half of the columns to where no values are: the second warpgroup stores it.
+__device__ __forceinline__ void leave_output(ScanMemory& shared, int stage, int group, bool is_half,
                                              const uint32_t (&output)[16]) {
-  const uint8_t* tile = shared.stages[stage].values[group];
+  const uint8_t* tile = shared.stages[stage].values[is_half ? 1 : group];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     store_tiles_transposed(shared_address(tile + value_place(2 * i)), output[4 * i],
                            output[4 * i + 1], output[4 * i + 2], output[4 * i + 3]);
   }
-  arrive_once_a_warp(&shared.done[stage]);
+  arrive_once_a_warp(is_half ? &shared.left : &shared.done[stage]);
 }
 
 // sums = S^T times the transposed rows: keys or queries.
@@ -399,12 +425,13 @@ __device__ __forceinline__ void add_residual(const uint32_t (&residual)[4][4], u
 
 // One chunk. `rounded` is the state as an operand, `before` the output of the chunk before. What
 // needs no product stands between those of the keys and those of the queries: the tensor core is
-// busy with the former, and a warp cannot issue all of the latter before these are done. The state
-// fades while the queries' products run, for which those of `writes` would wait anyway. No sum can
-// be read, nor any product left in flight, over the end of the loop without the assembler waiting
-// for each. All of this chunk is there; it ends when all of the next one is.
+// busy with the former, and a warp cannot issue all of the latter before these are done. Loads come
+// first, for what follows hides them. The state fades while the queries' products run, for which
+// those of `writes` would wait anyway. No sum can be read, nor any product left in flight, over the
+// end of the loop without the assembler waiting for each. All of this chunk is there; it ends when
+// all of the next one is.
 __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn& turn,
-                                           bool is_first, bool is_last, int group,
+                                           bool is_first, bool is_last, int group, bool is_half,
                                            float (&state)[64], uint32_t (&rounded)[8][4],
                                            uint32_t (&before)[16]) {
   const int at = turn.stage;
@@ -413,12 +440,12 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
   uint32_t values[4][4], residual[4][4];
   float2 fades[8];
   multiply_state(rounded, stage.operands.keys, seen);
-  if (!is_first) {
-    leave_output(shared, at == 0 ? Tuning::STAGES - 1 : at - 1, group, before);
-  }
   load_values(stage.values[group], values);
   load_carry(stage.solved.carry, fades);
   const float fade = stage.solved.carry[CHUNK - 1];
+  if (!is_first) {
+    leave_output(shared, at == 0 ? Tuning::STAGES - 1 : at - 1, group, is_half, before);
+  }
   multiply_state(rounded, stage.operands.queries, output);
   wait_products<1>(seen);
   find_residual(values, fades, seen, residual);
@@ -441,6 +468,7 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
 __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& args,
                                               const Work& work, int group, Turn& turn) {
   const int chunks = work.range.chunks(), thread = threadIdx.x % 128;
+  const bool is_half = work.groups < GROUPS;
   float state[64];
   if (chunks > 0) {
     load_state(args, work, group, state);
@@ -455,10 +483,10 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
     last = turn.stage;
-    step_chunk(shared, args.scale, turn, chunk == 0, chunk == chunks - 1, group, state, rounded,
-               output);
+    step_chunk(shared, args.scale, turn, chunk == 0, chunk == chunks - 1, group, is_half, state,
+               rounded, output);
   }
-  if (chunks > 0) leave_output(shared, last, group, output);
+  if (chunks > 0) leave_output(shared, last, group, is_half, output);
   store_state(args, work, group, state);
   if (work.seq == 0) clear_rows(args, 0, work.range.start, work.column(group), VALUES, thread, 128);
   if (work.seq == args.num_seqs - 1) {
@@ -466,24 +494,32 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
   }
 }
 
-// A warpgroup without columns: its arrivals count as well.
-__device__ __forceinline__ void skip_chunks(ScanMemory& shared, int chunks, Turn& turn) {
+// A warpgroup without columns stores the other's outputs. Its arrivals count, the last for both.
+__device__ __forceinline__ void store_chunks(ScanMemory& shared, const Args& args,
+                                             const Work& work, Turn& turn, int& parity) {
 #pragma unroll 1
-  for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
+  for (int first = work.range.start; first < work.range.stop; first += CHUNK, turn.advance()) {
     wait_cta_phase(&shared.full[turn.stage], turn.parity);
     arrive_once_a_warp(&shared.used[turn.stage]);
+    wait_cta_phase(&shared.left, parity);
+    parity ^= 1;
+    uint4 rows[SHARES];
+    take_rows(shared.stages[turn.stage].values[1], rows);
     arrive_once_a_warp(&shared.done[turn.stage]);
+    arrive_once_a_warp(&shared.done[turn.stage]);
+    store_taken(args, rows, first, min(work.range.stop - first, CHUNK), work.column(0));
   }
 }
 
 // A warpgroup's part of a CTA's work.
 __device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args, int group) {
   Turn turn(0);
+  int parity = 0;  // of `left`
   for_works(shared, args, [&](const Work& work, int) {
     if (group < work.groups) {
       scan_sequence(shared, args, work, group, turn);
     } else {
-      skip_chunks(shared, work.range.chunks(), turn);
+      store_chunks(shared, args, work, turn, parity);
     }
   });
 }
