@@ -115,7 +115,7 @@ __device__ __forceinline__ int* parts_of(const Args& args, int slot, int qk_head
   return reinterpret_cast<int*>(first) + (int64_t{slot} * QK_HEADS + qk_head);
 }
 
-// How many units the scan has taken: the last bytes of scratch.
+// How many units the scan has taken.
 __host__ __device__ __forceinline__ int* taken_units(const Args& args) {
   return reinterpret_cast<int*>(args.scratch + int64_t{args.slots} * SLOT_BYTES);
 }
@@ -136,6 +136,12 @@ __device__ __forceinline__ int await_solved(const Args& args, int slot, int qk_h
   }
   wait_for_launches_before();
   return most;
+}
+
+// Both halves of a chunk have been handed on. By a whole warp.
+__device__ __forceinline__ void await_handed(const Args& args, int slot, int v_head) {
+  while (load_acquire(halves_of(args, slot, v_head)) < DIM / VALUES) __nanosleep(20);
+  __syncwarp();
 }
 
 }  // namespace

@@ -18,11 +18,14 @@
 // an SM: a sequence and v head after the other, long ones halved, longest first, each taken by who
 // is done; S^T [64 values, 128] a warpgroup; a third requests and stores. A chunk of it begins when
 // it is counted. 16 SMs are left to it from the start; the others it takes as solve_kernel's CTAs
-// end. No CTA of it is placed before all of solve_kernel's are: none of these waits for it.
+// end. No CTA of it is placed before all of solve_kernel's are: none of these waits for it. Of few
+// long sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
+// behind all those whose chunks they wait for.
 //
-// Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice.
-// Flops: 67 million of fp16 products a chunk. The chain of chunks binds few sequences: K S, the
-// residual, the update, each product's result being the next one's operand in the same registers.
+// Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice,
+// and 384 KiB more where outputs are found apart. Flops: 67 million of fp16 products a chunk. The
+// chain of chunks binds few sequences: K S, the residual, the update, each product's result being
+// the next one's operand in the same registers.
 //
 // Idea: the transposed state is the first operand of wgmma and the sum of another, and never leaves
 // registers. T is folded into K ahead of time, so that two products are in the chain and not three.
@@ -182,7 +185,8 @@ int64_t count_slots(int64_t tokens, int64_t num_seqs) { return tokens / CHUNK + 
 
 // Bytes of scratch that chunks need.
 int64_t count_scratch(int64_t tokens, int64_t num_seqs) {
-  return count_slots(tokens, num_seqs) * SLOT_BYTES + 16;
+  const int64_t handed = may_hand(tokens, num_seqs) ? HANDED_BYTES : 0;
+  return count_slots(tokens, num_seqs) * (SLOT_BYTES + handed) + 16;
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
@@ -199,7 +203,9 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   const int64_t longest = slots / (std::max<int64_t>(most_whole, 0) + 1);
   const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
   const DLDevice device = q.device();
-  const int64_t units = V_HEADS * (num_seqs + most_split), sms = count_sms(device.device_id);
+  const int64_t outputs = most_whole == 0 && may_hand(tokens, num_seqs) ? slots : 0;
+  const int64_t units = V_HEADS * (num_seqs + most_split + outputs);
+  const int64_t sms = count_sms(device.device_id);
   const int64_t scanned = std::min<int64_t>(Tuning::SCANNED, sms / 8);
   const int64_t solving = std::min(slots * QK_HEADS, sms - scanned);
   const Args args = {

@@ -1,6 +1,7 @@
 // The state along the chunks of a sequence: 64 columns of V a warpgroup, transposed, in the
 // registers of its products. A third warpgroup brings what they read and stores what they leave; of
-// half of the columns the second warpgroup, which has none, stores what the first one leaves.
+// half of the columns the second warpgroup, which has none, stores what the first one leaves. Where
+// the chain of chunks binds, outputs are units of their own, from what the states' units hand on.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,6 +13,7 @@
 #include "bulk_copy.cuh"
 #include "bulk_hints.cuh"
 #include "global_proxy.cuh"
+#include "named_barrier.cuh"
 #include "order.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
@@ -37,7 +39,7 @@ struct Stage {
   alignas(128) uint8_t values[GROUPS][TILE_BYTES];
 };
 
-// Where the outputs of a chunk belong: first token, tokens, first column, warpgroups.
+// Where the outputs of a round belong: first token, tokens, first column, warpgroups.
 struct Place {
   int token, rows, column, groups;
 };
@@ -63,7 +65,7 @@ static_assert(sizeof(Operands) % 1024 == 0 && sizeof(Operands::keys) % 1024 == 0
 // What a CTA works on: a v head of a sequence, all columns of V or half of them.
 struct Work {
   Range range;
-  int slot, seq, v_head;    // first slot of the sequence
+  int slot, seq, v_head;    // first slot; the sequence, or -1 for outputs alone
   int first_group, groups;  // of 64 columns
   __device__ int column(int group) const { return v_head * DIM + (first_group + group) * VALUES; }
   // In state and new_state.
@@ -75,9 +77,16 @@ struct Work {
 // Says to the compiler that all lanes hold the same: products in flight suffer no other branches.
 __device__ __forceinline__ int share(int x) { return __shfl_sync(FULL, x, 0); }
 
-// Units: two a v head of the sequences that are split, each half of the columns, one of the others.
+// Units: two a v head of the sequences that are split, each half of the columns, one of the others;
+// of few sequences then one a chunk and v head, its outputs.
 __device__ __forceinline__ Work find_work(const ScanMemory& shared, const Args& args,
                                           int num_split, int unit) {
+  const int states = V_HEADS * (args.num_seqs + num_split);
+  if (unit >= states) {
+    const Task of = find_ordered(shared.order, args, (unit - states) / V_HEADS, 0);
+    const Range range = {share(of.first), share(of.first + of.tokens)};
+    return {range, share(of.slot), -1, unit % V_HEADS, 0, GROUPS};
+  }
   const int halves = 2 * V_HEADS * num_split;
   const bool is_half = unit < halves;
   const int part = is_half ? unit / 2 : unit - halves + V_HEADS * num_split;
@@ -96,6 +105,10 @@ struct Turn {
   __device__ void advance() {
     ++stage;
     if (stage == Tuning::STAGES) stage = 0, parity ^= 1;
+  }
+  __device__ void advance(int rounds) {
+    const int at = stage + rounds;
+    stage = at % Tuning::STAGES, parity ^= at / Tuning::STAGES % 2;
   }
 };
 
@@ -146,7 +159,8 @@ __device__ __forceinline__ int read_unit(ScanMemory& shared, int number) {
 template <typename Use>
 __device__ __forceinline__ void for_works(ScanMemory& shared, const Args& args, Use use) {
   const int num_split = share(min(shared.order.longer, args.most_split));
-  const int units = V_HEADS * (args.num_seqs + num_split);
+  const int outputs = is_handing(args) ? shared.order.chunks : 0;
+  const int units = V_HEADS * (args.num_seqs + num_split + share(outputs));
 #pragma unroll 1
   for (int number = 1;; ++number) {
     const int unit = read_unit(shared, number);
@@ -239,6 +253,56 @@ __device__ __forceinline__ void request_solved(ScanMemory& shared, const Args& a
   copy_bulk(&shared.stages[stage].solved, solved, sizeof(Solved), &shared.full[stage]);
 }
 
+// The parts of both that the states need.
+__device__ __forceinline__ void request_keys(ScanMemory& shared, const Args& args, const Work& work,
+                                             int chunk, int round) {
+  if (threadIdx.x % SENDERS != 0) return;
+  const int stage = round % Tuning::STAGES;
+  shared.places[round % (2 * Tuning::STAGES)].groups = 0;  // leaves no output
+  const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
+  arrive_expecting(&shared.full[stage], sizeof(operands->keys));
+  copy_bulk(shared.stages[stage].operands.keys, operands->keys, sizeof(operands->keys),
+            &shared.full[stage]);
+}
+
+__device__ __forceinline__ void request_writes(ScanMemory& shared, const Args& args,
+                                               const Work& work, int chunk, int stage) {
+  if (threadIdx.x % SENDERS != 0) return;
+  const Solved* from = solved_of(args, work.slot + chunk, work.v_head);
+  Solved& to = shared.stages[stage].solved;
+  arrive_expecting(&shared.full[stage], sizeof(to.writes) + sizeof(to.carry));
+  copy_bulk(to.writes, from->writes, sizeof(to.writes), &shared.full[stage]);
+  copy_bulk(to.carry, from->carry, sizeof(to.carry), &shared.full[stage]);
+}
+
+// And those that the outputs need, with what the states' units have left.
+__device__ __forceinline__ void request_handed(ScanMemory& shared, const Args& args,
+                                               const Work& work, int round) {
+  if (threadIdx.x % SENDERS != 0) return;
+  Stage& to = shared.stages[round % Tuning::STAGES];
+  uint64_t* full = &shared.full[round % Tuning::STAGES];
+  const int first = work.range.start;
+  shared.places[round % (2 * Tuning::STAGES)] = {first, work.range.stop - first, work.column(0),
+                                                 GROUPS};
+  const Operands* operands = operands_of(args, work.slot, work.v_head / SERVED);
+  const Solved* solved = solved_of(args, work.slot, work.v_head);
+  const Handed* handed = handed_of(args, work.slot, work.v_head, 0);
+  constexpr int STATE = sizeof(Handed::state), RESIDUAL = sizeof(Handed::residual);
+  static_assert(STATE == sizeof(Operands::keys) && STATE == sizeof(Solved::writes) &&
+                    RESIDUAL == TILE_BYTES, "they take the places of others");
+  arrive_expecting(full, sizeof(Operands::queries) + 2 * STATE);
+  copy_bulk(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
+  copy_bulk(to.operands.keys, handed[0].state, STATE, full);
+  copy_bulk(to.solved.writes, handed[1].state, STATE, full);
+  constexpr int REST = sizeof(Solved::reads) + sizeof(Solved::carry);
+  static_assert(offsetof(Solved, carry) == offsetof(Solved, reads) + sizeof(Solved::reads),
+                "one copy");
+  arrive_expecting(full, REST + 2 * RESIDUAL);
+  copy_bulk(to.solved.reads, solved->reads, REST, full);
+  copy_bulk(to.values[0], handed[0].residual, RESIDUAL, full);
+  copy_bulk(to.values[1], handed[1].residual, RESIDUAL, full);
+}
+
 // Whether the values of a round go where no output lies: half of the columns, as in the round that
 // had the stage before.
 __device__ __forceinline__ bool is_apart(const ScanMemory& shared, const Work& work, int round) {
@@ -275,6 +339,59 @@ __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, 
   }
 }
 
+// As send_unit() for half of the columns whose outputs are found elsewhere. What a round leaves is
+// reported once it is done, in turns by warps that request no operands: a report waits until all of
+// it is visible.
+__device__ __forceinline__ void send_states(ScanMemory& shared, const Args& args, const Work& work,
+                                            bool is_requesting, int& round) {
+  const int chunks = work.range.chunks(), early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
+  const auto report = [&](int chunk, int of) {
+    wait_cta_phase(&shared.done[of % Tuning::STAGES], of / Tuning::STAGES % 2);
+    if (threadIdx.x % SENDERS != 32 + of % 3 * 32) return;
+    count_release(halves_of(args, work.slot + chunk, work.v_head));
+  };
+#pragma unroll 1
+  for (int chunk = 0; chunk < early; ++chunk) request_values(shared, args, work, chunk, chunk);
+  int solved = 0;  // chunks that are known to be there
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
+    const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
+    if (is_requesting && chunk >= solved) {
+      const int qk_head = work.v_head / SERVED;
+      solved = chunk + await_solved(args, work.slot + chunk, qk_head, chunks - chunk);
+      admit_bulk_reads();
+    }
+    if (round >= Tuning::STAGES) wait_cta_phase(&shared.used[stage], parity);
+    request_keys(shared, args, work, chunk, round);
+    if (chunk >= early) request_values(shared, args, work, chunk, round);
+    if (chunk >= Tuning::STAGES) report(chunk - Tuning::STAGES, round - Tuning::STAGES);
+    request_writes(shared, args, work, chunk, stage);
+  }
+#pragma unroll 1
+  for (int last = min(chunks, Tuning::STAGES); last > 0; --last) {
+    report(chunks - last, round - last);
+  }
+}
+
+// The outputs of a chunk: what they are found from goes where keys, writes and values do else.
+__device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args, const Work& work,
+                                            bool is_requesting, int& round) {
+  const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
+  if (is_requesting) {
+    await_handed(args, work.slot, work.v_head);
+    admit_bulk_reads();
+  }
+  if (round >= Tuning::STAGES) {
+    wait_cta_phase(&shared.done[stage], parity);
+    store_output(shared, args, round - Tuning::STAGES);
+    publish_shared();
+    sync_threads_of(1 + GROUPS, SENDERS);  // outputs have been read: bulk copies take their place
+  }
+  request_handed(shared, args, work, round);
+  arrive(&shared.full[stage]);
+  ++round;
+}
+
 // The senders' part of a CTA's work. A unit is taken once all chunks of the one in front have been
 // requested, of which two are still to be worked on: no earlier, or others might be done with
 // theirs before it is begun.
@@ -284,10 +401,17 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
   int round = 0;
   if (is_leader) list_unit(shared, 1, first);
   for_works(shared, args, [&](const Work& work, int number) {
-    if (is_leader && number > 1 && work.range.chunks() > 0 && args.state) {
+    const bool has_state = work.seq >= 0 && work.range.chunks() > 0 && args.state;
+    if (is_leader && number > 1 && has_state) {
       prefetch_bulk(args.state + work.first_value(), work.groups * VALUES * DIM * sizeof(float));
     }
-    send_unit(shared, args, work, is_requesting, round);
+    if (work.seq < 0) {
+      send_output(shared, args, work, is_requesting, round);
+    } else if (is_handing(args)) {
+      send_states(shared, args, work, is_requesting, round);
+    } else {
+      send_unit(shared, args, work, is_requesting, round);
+    }
     if (is_leader) list_unit(shared, number + 1, take_unit(args));
   });
 #pragma unroll 1
@@ -464,10 +588,110 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
   round_output(output, before);
 }
 
+// First operands to and from where threads of equal numbers find them, 16 bytes a step.
+template <int N>
+__device__ __forceinline__ void hand_fragments(const uint32_t (&fragments)[N][4],
+                                               uint4 (&to)[N][128]) {
+#pragma unroll
+  for (int step = 0; step < N; ++step) {
+    const uint32_t* of = fragments[step];
+    to[step][threadIdx.x % 128] = {of[0], of[1], of[2], of[3]};
+  }
+}
+
+template <int N>
+__device__ __forceinline__ void take_fragments(const uint8_t* from, uint32_t (&fragments)[N][4]) {
+#pragma unroll
+  for (int step = 0; step < N; ++step) {
+    const uint4 of = reinterpret_cast<const uint4*>(from)[step * 128 + threadIdx.x % 128];
+    fragments[step][0] = of.x, fragments[step][1] = of.y;
+    fragments[step][2] = of.z, fragments[step][3] = of.w;
+  }
+}
+
+// As step_chunk() without its outputs, which need what is handed on. Arrives for both warpgroups.
+__device__ __forceinline__ void step_state(ScanMemory& shared, Handed& handed, Turn& turn,
+                                           bool is_last, float (&state)[64],
+                                           uint32_t (&rounded)[8][4]) {
+  const int at = turn.stage;
+  const Stage& stage = shared.stages[at];
+  float seen[32];
+  uint32_t values[4][4], residual[4][4];
+  float2 fades[8];
+  multiply_state(rounded, stage.operands.keys, seen);
+  load_values(stage.values[0], values);
+  load_carry(stage.solved.carry, fades);
+  const float fade = stage.solved.carry[CHUNK - 1];
+  hand_fragments(rounded, handed.state);
+  wait_products<0>(seen);
+  find_residual(values, fades, seen, residual);
+#pragma unroll
+  for (int i = 0; i < 64; ++i) state[i] *= fade;
+  add_residual(residual, describe_rows(stage.solved.writes[0], TILE_BYTES), state);
+  arrive_once_a_warp(&shared.used[at]);
+  arrive_once_a_warp(&shared.used[at]);
+  hand_fragments(residual, handed.residual);
+  turn.advance();
+  wait_products<0>(state);
+  arrive_once_a_warp(&shared.done[at]);
+  arrive_once_a_warp(&shared.done[at]);
+  round_fragment(state, rounded);
+  if (!is_last) wait_cta_phase(&shared.full[turn.stage], turn.parity);
+}
+
+// Zeros for the output's rows in front of the first sequence and behind the last one.
+__device__ __forceinline__ void clear_ends(const Args& args, const Work& work, int group) {
+  const int column = work.column(group), thread = threadIdx.x % 128;
+  if (work.seq == 0) clear_rows(args, 0, work.range.start, column, VALUES, thread, 128);
+  if (work.seq == args.num_seqs - 1) {
+    clear_rows(args, work.range.stop, args.tokens, column, VALUES, thread, 128);
+  }
+}
+
+// Half of the columns of a sequence, by the first warpgroup.
+__device__ __forceinline__ void scan_states(ScanMemory& shared, const Args& args, const Work& work,
+                                            Turn& turn) {
+  const int chunks = work.range.chunks();
+  float state[64];
+  load_state(args, work, 0, state);
+  uint32_t rounded[8][4];
+  round_fragment(state, rounded);
+  Handed* handed = handed_of(args, work.slot, work.v_head, work.first_group);
+  wait_cta_phase(&shared.full[turn.stage], turn.parity);
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk, handed += 2 * V_HEADS) {
+    step_state(shared, *handed, turn, chunk == chunks - 1, state, rounded);
+  }
+  store_state(args, work, 0, state);
+  clear_ends(args, work, 0);
+}
+
+// The outputs of a chunk and a warpgroup's columns.
+__device__ __forceinline__ void find_output(ScanMemory& shared, float scale, int group,
+                                            Turn& turn) {
+  Stage& stage = shared.stages[turn.stage];
+  wait_cta_phase(&shared.full[turn.stage], turn.parity);
+  uint32_t state[8][4], residual[4][4], rounded[16];
+  float2 fades[8];
+  float output[32];
+  take_fragments(group == 0 ? stage.operands.keys[0] : stage.solved.writes[0], state);
+  multiply_state(state, stage.operands.queries, output);
+  take_fragments(stage.values[group], residual);
+  load_carry(stage.solved.carry, fades);
+  sync_threads_of(1 + group, 128);  // all have read what outputs take the place of
+  wait_products<0>(output);
+  fade_output(fades, scale, output);
+  add_residual(residual, describe_rows(stage.solved.reads, 0), output);
+  wait_products<0>(output);
+  round_output(output, rounded);
+  leave_output(shared, turn.stage, group, false, rounded);
+  turn.advance();
+}
+
 // A warpgroup's part of a sequence.
 __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& args,
                                               const Work& work, int group, Turn& turn) {
-  const int chunks = work.range.chunks(), thread = threadIdx.x % 128;
+  const int chunks = work.range.chunks();
   const bool is_half = work.groups < GROUPS;
   float state[64];
   if (chunks > 0) {
@@ -488,10 +712,7 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
   }
   if (chunks > 0) leave_output(shared, last, group, is_half, output);
   store_state(args, work, group, state);
-  if (work.seq == 0) clear_rows(args, 0, work.range.start, work.column(group), VALUES, thread, 128);
-  if (work.seq == args.num_seqs - 1) {
-    clear_rows(args, work.range.stop, args.tokens, work.column(group), VALUES, thread, 128);
-  }
+  clear_ends(args, work, group);
 }
 
 // A warpgroup without columns stores the other's outputs. Its arrivals count, the last for both.
@@ -516,7 +737,15 @@ __device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args
   Turn turn(0);
   int parity = 0;  // of `left`
   for_works(shared, args, [&](const Work& work, int) {
-    if (group < work.groups) {
+    if (work.seq < 0) {
+      find_output(shared, args.scale, group, turn);
+    } else if (work.groups < GROUPS && is_handing(args)) {
+      if (group == 0) {
+        scan_states(shared, args, work, turn);
+      } else {
+        turn.advance(work.range.chunks());
+      }
+    } else if (group < work.groups) {
       scan_sequence(shared, args, work, group, turn);
     } else {
       store_chunks(shared, args, work, turn, parity);

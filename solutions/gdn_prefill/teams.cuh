@@ -27,7 +27,11 @@ __device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& arg
   for (;;) {
     const Task task = find_task(cta.order, args, tasks, numbers);
     if (task.tokens == 0) break;
-    if (threadIdx.x % 32 == 0) *parts_of(args, task.slot, task.qk_head) = 0;
+    const int lane = threadIdx.x % 32;
+    if (lane == 0) *parts_of(args, task.slot, task.qk_head) = 0;
+    if (lane < SERVED && is_handing(args)) {
+      *halves_of(args, task.slot, task.qk_head * SERVED + lane) = 0;
+    }
   }
   if (blockIdx.x == 0 && threadIdx.x % 32 == 0) *taken_units(args) = 0;
   __threadfence();

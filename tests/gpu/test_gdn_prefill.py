@@ -113,6 +113,8 @@ BORDERS = [
     (400, 16),
 ]
 BORDERS += [(2000, 384), (2000, 385)]
+# Outputs apart from their states, natively: from 8 chunks a sequence on, up to 8 sequences.
+BORDERS += [(511, 1), (512, 1), (4095, 8), (4096, 8), (4608, 9)]
 
 
 @pytest.mark.parametrize(("total_seq_len", "num_seqs"), [*OFFICIAL, *BORDERS])
