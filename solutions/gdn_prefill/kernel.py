@@ -464,8 +464,8 @@ INTERPRETER_TOKEN_LIMIT = 32
 # recurrence of 0.17 us a token 19.2; the present one is predicted at half of that, not measured.
 WALK_TOKENS, WALK_TOKENS_A_SEQUENCE, MOST_WALK_TOKENS = 88, 8, 256
 # (most sequences, shares). Two CTAs a v head take every sequence of a few; of more, those of more
-# than 1 / shares of all chunks: so much has one of 132 SMs to do; of more than are ordered, none.
-SHARES = ((8, math.inf), (384, 16), (math.inf, 0))
+# than 1 / shares of all chunks, which would end last: halves load more. Beyond 384 none.
+SHARES = ((8, math.inf), (384, 8), (math.inf, 0))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
 

@@ -17,14 +17,35 @@ struct Task {
   int first, tokens, slot, qk_head;
 };
 
-// How many chunks the sequences have in front of their chunk `position` each; by a whole warp.
-__device__ __forceinline__ int count_before(const Range* ranges, int num_seqs, int position) {
-  int sum = 0;
-#pragma unroll 1
-  for (int seq = threadIdx.x % 32; seq < num_seqs; seq += 32) {
-    sum += min(ranges[seq].chunks(), position);
+// The sequences, longest first, if there are no more than ORDERED.
+struct Order {
+  int16_t seqs[ORDERED];
+  int first[ORDERED];    // chunks of all in front of it
+  int lengths[ORDERED];  // in chunks, by sequence
+  int chunks;            // of all
+  int longer;            // how many have more than Args::most_whole
+};
+
+// By all threads of the CTA, at least ORDERED. A barrier comes behind it.
+__device__ __forceinline__ void order_sequences(Order& order, const Args& args) {
+  const int seq = threadIdx.x;
+  if (seq == 0) order.chunks = order.longer = 0;
+  if (args.num_seqs > ORDERED) return;
+  const int length = seq < args.num_seqs ? load_range(args, seq).chunks() : 0;
+  if (seq < ORDERED) order.lengths[seq] = length;
+  __syncthreads();
+  if (seq >= args.num_seqs) return;
+  int rank = 0, first = 0, longer = 0;
+  for (int other = 0; other < args.num_seqs; ++other) {
+    const int others = order.lengths[other];
+    const bool is_before = others > length || (others == length && other < seq);
+    rank += is_before;
+    first += is_before ? others : 0;
+    longer += others > args.most_whole;
   }
-  return __reduce_add_sync(FULL, sum);
+  order.seqs[rank] = seq;
+  order.first[rank] = first;
+  if (rank == args.num_seqs - 1) order.chunks = first + length, order.longer = longer;
 }
 
 __device__ __forceinline__ Task make_task(const Range& range, int seq, int position, int qk_head) {
@@ -32,35 +53,18 @@ __device__ __forceinline__ Task make_task(const Range& range, int seq, int posit
   return {first, min(range.stop - first, CHUNK), first_slot(range, seq) + position, qk_head};
 }
 
-// First chunks of all sequences, then second ones and so on: the scan of a long sequence need not
-// wait for its end, nor for other sequences. `chunk` counts in that order.
-__device__ __forceinline__ Task find_ordered(const Range* ranges, int num_seqs, int chunk,
+// Sequence after sequence, as the scan takes them: what it begins with is soon there as a whole.
+// `chunk` counts in that order.
+__device__ __forceinline__ Task find_ordered(const Order& order, const Args& args, int chunk,
                                              int qk_head) {
-  int position = chunk / num_seqs, most = chunk;
-  while (position < most) {
-    const int middle = (position + most) / 2;
-    if (count_before(ranges, num_seqs, middle + 1) > chunk) {
-      most = middle;
-    } else {
-      position = middle + 1;
-    }
-  }
-  const uint32_t lane = threadIdx.x % 32;
-  int left = chunk - count_before(ranges, num_seqs, position);
+  int rank = -1;
 #pragma unroll 1
-  for (int first = 0; first < num_seqs; first += 32) {
-    const int seq = first + lane;
-    const bool has = seq < num_seqs && ranges[seq].chunks() > position;
-    const uint32_t having = __ballot_sync(FULL, has);
-    const bool is_it = has && __popc(having & ((1u << lane) - 1)) == left;
-    const uint32_t at = __ballot_sync(FULL, is_it);
-    if (at != 0) {
-      const int found = first + __ffs(at) - 1;
-      return make_task(ranges[found], found, position, qk_head);
-    }
-    left -= __popc(having);
+  for (int before = 0; before < args.num_seqs; before += 32) {
+    const int other = before + threadIdx.x % 32;
+    rank += __popc(__ballot_sync(FULL, other < args.num_seqs && order.first[other] <= chunk));
   }
-  return {0, 0, 0, 0};
+  const int seq = order.seqs[rank];
+  return make_task(load_range(args, seq), seq, chunk - order.first[rank], qk_head);
 }
 
 __device__ __forceinline__ Task find_in_slot(const Args& args, int slot, int qk_head) {
@@ -79,17 +83,28 @@ __device__ __forceinline__ Task find_in_slot(const Args& args, int slot, int qk_
   return {0, 0, 0, 0};
 }
 
-// The first task of number `next` or a multiple of `stride` behind it, of `tasks`; by a whole warp.
-// `next` is then the number of the one behind. `ranges`: of all sequences, if they are ordered.
-__device__ __forceinline__ Task find_task(const Range* ranges, const Args& args, int tasks,
-                                          int stride, int& next) {
+// Which tasks a team takes: in the first round, in which one SM may have one team at work, the
+// first teams of all CTAs and then the second ones from the back: what the scan needs first shares
+// its SM last. Later a CTA's teams take neighbours: CTAs without any leave their SMs to the scan.
+struct Numbers {
+  int workers, pair, next;
+  __device__ Numbers(const Args& args, int team)
+      : workers(2 * args.solve_ctas), pair(2 * blockIdx.x + team),
+        next(team == 0 ? blockIdx.x : workers - 1 - blockIdx.x) {}
+  __device__ void advance() { next = next < workers ? workers + pair : next + workers; }
+};
+
+// The first of a team's tasks from numbers.next on, of `tasks`; by a whole warp. `numbers` are then
+// those behind it.
+__device__ __forceinline__ Task find_task(const Order& order, const Args& args, int tasks,
+                                          Numbers& numbers) {
   Task task = {0, 0, 0, 0};
 #pragma unroll 1
-  while (next < tasks && task.tokens == 0) {
-    const int chunk = next / QK_HEADS, qk_head = next % QK_HEADS;
+  while (numbers.next < tasks && task.tokens == 0) {
+    const int chunk = numbers.next / QK_HEADS, qk_head = numbers.next % QK_HEADS;
     task = args.num_seqs > ORDERED ? find_in_slot(args, chunk, qk_head)
-                                   : find_ordered(ranges, args.num_seqs, chunk, qk_head);
-    next += stride;
+                                   : find_ordered(order, args, chunk, qk_head);
+    numbers.advance();
   }
   return task;
 }
@@ -98,6 +113,11 @@ __device__ __forceinline__ Task find_task(const Range* ranges, const Args& args,
 __device__ __forceinline__ int* parts_of(const Args& args, int slot, int qk_head) {
   uint8_t* first = args.scratch + int64_t{args.slots} * (SLOT_BYTES - QK_HEADS * sizeof(int));
   return reinterpret_cast<int*>(first) + (int64_t{slot} * QK_HEADS + qk_head);
+}
+
+// How many units the scan has taken.
+__host__ __device__ __forceinline__ int* taken_units(const Args& args) {
+  return reinterpret_cast<int*>(args.scratch + int64_t{args.slots} * SLOT_BYTES);
 }
 
 // How many chunks from `slot` on, up to `most`, the scan may read: at least one, which it waits
@@ -116,6 +136,12 @@ __device__ __forceinline__ int await_solved(const Args& args, int slot, int qk_h
   }
   wait_for_launches_before();
   return most;
+}
+
+// Both halves of a chunk have been handed on. By a whole warp.
+__device__ __forceinline__ void await_handed(const Args& args, int slot, int v_head) {
+  while (load_acquire(halves_of(args, slot, v_head)) < DIM / VALUES) __nanosleep(20);
+  __syncwarp();
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct Tuning {
   static constexpr int SCANNED = 16;         // SMs without solve_kernel: the longest scan's
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
+  static constexpr int FEW = 8, LONG = 8;    // may_hand(): sequences at most, chunks at least
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
   static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
@@ -44,7 +45,9 @@ struct Args {
   const int64_t* cu_seqlens;    // [N + 1]
   __nv_bfloat16* output;        // [T, 8, 128]
   float* new_state;             // [N, 8, 128, 128]
-  uint8_t* scratch;             // [slots, 4] Operands, [slots, 8] Solved, [slots, 4] parts
+  // [slots, 4] Operands, [slots, 8] Solved, [slots, 4] parts, 16 bytes for the units taken; of few
+  // sequences [slots, 8, 2] Handed, [slots, 8] counts of them
+  uint8_t* scratch;
   float scale;
   int tokens, num_seqs, slots;
   int most_whole, most_split;  // rank_sequences()
@@ -63,9 +66,24 @@ struct Solved {
   uint8_t reads[TILE_BYTES];      // [j][token] fp16
   float carry[CHUNK];             // decay from the start of the chunk up to the token
 };
+// What the scan of few sequences leaves of a chunk and 64 columns of V for whoever finds outputs:
+// the state in front of it and the residual as first operands, a thread 16 bytes a step.
+struct Handed {
+  uint4 state[DIM / 16][128], residual[CHUNK / 16][128];
+};
 static_assert(sizeof(Operands) % 16 == 0 && sizeof(Solved) % 16 == 0, "bulk copies");
 constexpr int64_t SLOT_BYTES =
     QK_HEADS * (sizeof(Operands) + sizeof(int)) + V_HEADS * sizeof(Solved);
+constexpr int64_t HANDED_BYTES = V_HEADS * (DIM / VALUES * sizeof(Handed) + sizeof(int));
+
+// Few sequences whose chain of chunks is long: other SMs than those of their states find outputs.
+__host__ __device__ __forceinline__ bool may_hand(int64_t tokens, int64_t num_seqs) {
+  return num_seqs <= Tuning::FEW && tokens >= num_seqs * Tuning::LONG * CHUNK;
+}
+
+__host__ __device__ __forceinline__ bool is_handing(const Args& args) {
+  return args.most_whole == 0 && may_hand(args.tokens, args.num_seqs);
+}
 
 // Tokens [start, stop) of a sequence, within the tensors whatever cu_seqlens holds.
 struct Range {
@@ -94,6 +112,19 @@ __device__ __forceinline__ Operands* operands_of(const Args& args, int slot, int
 __device__ __forceinline__ Solved* solved_of(const Args& args, int slot, int v_head) {
   uint8_t* first = args.scratch + int64_t{args.slots} * (QK_HEADS * sizeof(Operands));
   return reinterpret_cast<Solved*>(first) + (int64_t{slot} * V_HEADS + v_head);
+}
+
+// Of 64 columns from 64 half on.
+__device__ __forceinline__ Handed* handed_of(const Args& args, int slot, int v_head, int half) {
+  uint8_t* first = args.scratch + int64_t{args.slots} * SLOT_BYTES + 16;
+  return reinterpret_cast<Handed*>(first) + ((int64_t{slot} * V_HEADS + v_head) * 2 + half);
+}
+
+// How many halves of a chunk have been handed on.
+__device__ __forceinline__ int* halves_of(const Args& args, int slot, int v_head) {
+  const int64_t first = SLOT_BYTES + HANDED_BYTES - V_HEADS * sizeof(int);
+  uint8_t* counts = args.scratch + args.slots * first + 16;
+  return reinterpret_cast<int*>(counts) + (int64_t{slot} * V_HEADS + v_head);
 }
 
 __device__ __forceinline__ uint32_t bits_of(const __half2& pair) {

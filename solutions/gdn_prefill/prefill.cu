@@ -12,17 +12,20 @@
 //     O  = scale diag(exp G) Q S + reads^T R,   reads  = T^T (scale Q K^T o D)^T          [64, V]
 //     S <- exp(G_last) S + writes^T R,          writes = T^T diag(exp(G_last - G)) K      [K, V]
 //
-// solve_kernel, a CTA of two teams an SM: chunk after chunk of a q/k head, first chunks of all
-// sequences first; a team writes K, Q, and for the two v heads writes, reads and exp G, as tiles
-// that the scan copies whole, and counts what is there. scan_kernel, launched with programmatic
-// dependence, a CTA an SM: a sequence and v head after the other, long ones halved; S^T
-// [64 values, 128] a warpgroup; a third requests and stores. A chunk of it begins when it is
-// counted. 16 SMs are left to it from the start; the others it takes as solve_kernel's CTAs end.
-// No CTA of it is placed before all of solve_kernel's are: none of these waits for it.
+// solve_kernel, a CTA of two teams an SM: chunk after chunk of a q/k head, longest sequences first;
+// a team writes K, Q, and for the two v heads writes, reads and exp G, as tiles that the scan
+// copies whole, and counts what is there. scan_kernel, launched with programmatic dependence, a CTA
+// an SM: a sequence and v head after the other, long ones halved, longest first, each taken by who
+// is done; S^T [64 values, 128] a warpgroup; a third requests and stores. A chunk of it begins when
+// it is counted. 16 SMs are left to it from the start; the others it takes as solve_kernel's CTAs
+// end. No CTA of it is placed before all of solve_kernel's are: none of these waits for it. Of few
+// long sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
+// behind all those whose chunks they wait for.
 //
-// Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice.
-// Flops: 67 million of fp16 products a chunk. The chain of chunks binds few sequences: K S, the
-// residual, the update, each product's result being the next one's operand in the same registers.
+// Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice,
+// and 384 KiB more where outputs are found apart. Flops: 67 million of fp16 products a chunk. The
+// chain of chunks binds few sequences: K S, the residual, the update, each product's result being
+// the next one's operand in the same registers.
 //
 // Idea: the transposed state is the first operand of wgmma and the sum of another, and never leaves
 // registers. T is folded into K ahead of time, so that two products are in the chain and not three.
@@ -58,9 +61,8 @@ __global__ void __launch_bounds__(SOLVE_THREADS, 1)
     solve_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SolveCta& cta = *reinterpret_cast<SolveCta*>(memory);
-  const int seq = threadIdx.x;
-  if (args.num_seqs <= ORDERED && seq < args.num_seqs) cta.ranges[seq] = load_range(args, seq);
-  __syncthreads();  // ranges are there
+  order_sequences(cta.order, args);
+  __syncthreads();  // the order is there
   solve_tasks(cta, cta.teams[__shfl_sync(FULL, threadIdx.x / TEAM, 0)], args);
 }
 
@@ -69,12 +71,14 @@ __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(const __grid_cons
   extern __shared__ __align__(1024) uint8_t memory[];
   ScanMemory& shared = *reinterpret_cast<ScanMemory*>(memory);
   if (threadIdx.x == 0) init_barriers(shared);
-  rank_sequences(shared, args);
   const int group = share(threadIdx.x / 128);
+  // On its way while sequences are ordered.
+  const int first = threadIdx.x == GROUPS * 128 ? take_unit(args) : 0;
+  order_sequences(shared.order, args);
   __syncthreads();  // barriers and order are there
   if (group == GROUPS) {
     give_registers<Tuning::SENDER_REGISTERS>();
-    send_chunks(shared, args);
+    send_chunks(shared, args, first);
   } else {
     take_registers<Tuning::SCAN_REGISTERS>();
     scan_chunks(shared, args, group);
@@ -157,6 +161,9 @@ void launch_chunks(const Args& args, cudaStream_t stream) {
   if (args.tokens > 0) {
     launch(solve_kernel, "solve", dim3(args.solve_ctas), SOLVE_THREADS, sizeof(SolveCta), false,
            args, stream);
+  } else {
+    int* taken = taken_units(args);  // cleared by solve_kernel else
+    check_error(cudaMemsetAsync(taken, 0, sizeof(int), stream), "units");
   }
   launch(scan_kernel, "scan", dim3(args.scan_ctas), SCAN_THREADS, sizeof(ScanMemory),
          args.tokens > 0, args, stream);
@@ -178,7 +185,8 @@ int64_t count_slots(int64_t tokens, int64_t num_seqs) { return tokens / CHUNK + 
 
 // Bytes of scratch that chunks need.
 int64_t count_scratch(int64_t tokens, int64_t num_seqs) {
-  return count_slots(tokens, num_seqs) * SLOT_BYTES;
+  const int64_t handed = may_hand(tokens, num_seqs) ? HANDED_BYTES : 0;
+  return count_slots(tokens, num_seqs) * (SLOT_BYTES + handed) + 16;
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
@@ -195,7 +203,9 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   const int64_t longest = slots / (std::max<int64_t>(most_whole, 0) + 1);
   const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
   const DLDevice device = q.device();
-  const int64_t units = V_HEADS * (num_seqs + most_split), sms = count_sms(device.device_id);
+  const int64_t outputs = most_whole == 0 && may_hand(tokens, num_seqs) ? slots : 0;
+  const int64_t units = V_HEADS * (num_seqs + most_split + outputs);
+  const int64_t sms = count_sms(device.device_id);
   const int64_t scanned = std::min<int64_t>(Tuning::SCANNED, sms / 8);
   const int64_t solving = std::min(slots * QK_HEADS, sms - scanned);
   const Args args = {

@@ -65,7 +65,7 @@ struct SolveMemory {
 
 struct SolveCta {
   SolveMemory teams[Tuning::SOLVE_TEAMS];
-  Range ranges[ORDERED];
+  Order order;
 };
 static_assert(sizeof(SolveCta) <= 227 * 1024, "what sm_90 gives a CTA");
 static_assert(SOLVE_THREADS >= ORDERED, "a thread a sequence");

@@ -21,14 +21,19 @@ __device__ __forceinline__ void report_part(const Args& args, const Task& task) 
   count_release(parts_of(args, task.slot, task.qk_head));
 }
 
-// No part of the team's tasks is there; by a whole warp. Then the scan may start and look.
+// No part of the team's tasks is there, no unit is taken; by a whole warp. Then the scan may start.
 __device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& args, int tasks,
-                                            int workers, int worker) {
+                                            Numbers numbers) {
   for (;;) {
-    const Task task = find_task(cta.ranges, args, tasks, workers, worker);
+    const Task task = find_task(cta.order, args, tasks, numbers);
     if (task.tokens == 0) break;
-    if (threadIdx.x % 32 == 0) *parts_of(args, task.slot, task.qk_head) = 0;
+    const int lane = threadIdx.x % 32;
+    if (lane == 0) *parts_of(args, task.slot, task.qk_head) = 0;
+    if (lane < SERVED && is_handing(args)) {
+      *halves_of(args, task.slot, task.qk_head * SERVED + lane) = 0;
+    }
   }
+  if (blockIdx.x == 0 && threadIdx.x % 32 == 0) *taken_units(args) = 0;
   __threadfence();
   sync_threads_of(1 + 3 * Tuning::SOLVE_TEAMS, 32 * Tuning::SOLVE_TEAMS);
   allow_next_launch();
@@ -43,26 +48,21 @@ __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& ar
 
 constexpr int FINDING = 1, CLEARING = 2;  // warps of a team: neither finds gates nor stores
 
-// A team's tasks: every so manieth.
+// A team's tasks.
 __device__ __forceinline__ void solve_tasks(SolveCta& cta, SolveMemory& shared, const Args& args) {
-  const int workers = args.solve_ctas * Tuning::SOLVE_TEAMS;
-  // Second teams from the back: what the scan needs first shares its SM last.
-  const int cta_number = blockIdx.x, is_second = threadIdx.x / TEAM;
-  const int worker = is_second ? workers - 1 - cta_number : cta_number;
+  Numbers numbers(args, threadIdx.x / TEAM);
   const bool is_leader = threadIdx.x % 32 == 0;
-  int tasks = args.slots * QK_HEADS, next = worker;
+  const Numbers all = numbers;
+  const int tasks = QK_HEADS * (args.num_seqs > ORDERED ? args.slots : cta.order.chunks);
   const auto find_next = [&](int place) {
-    const Task task = find_task(cta.ranges, args, tasks, workers, next);
+    const Task task = find_task(cta.order, args, tasks, numbers);
     if (is_leader) shared.tasks[place] = task;
   };
   const int role = __shfl_sync(FULL, team_thread() / 32, 0);
-  if ((role == FINDING || role == CLEARING) && args.num_seqs <= ORDERED) {
-    tasks = QK_HEADS * count_before(cta.ranges, args.num_seqs, args.tokens);
-  }
   if (role == FINDING) find_next(0);
   sync_team();  // the first task is there
   request_task(shared, args, shared.tasks[0]);
-  if (role == CLEARING) clear_parts(cta, args, tasks, workers, worker);
+  if (role == CLEARING) clear_parts(cta, args, tasks, all);
   Task before = {0, 0, 0, 0};
 #pragma unroll 1
   for (int place = 0; shared.tasks[place].tokens > 0; place ^= 1) {
