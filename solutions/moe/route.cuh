@@ -16,6 +16,7 @@
 #include "cluster.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
+#include "tile_scales.cuh"
 
 namespace {
 
@@ -24,9 +25,9 @@ constexpr int ROUTERS = 32 * ROUTED_ROWS;  // threads
 constexpr int MOST_ALONE = 128;            // tokens that one launch routes and packs
 constexpr int ROUTING_CTAS = 8;            // of that launch, one cluster
 constexpr int PACKED_BLOCKS = 2;           // blocks of 32 tokens that a CTA of pack_kernel packs
-constexpr int TAKEN = INT32_MIN;           // below the key of every finite score
 
 static_assert(MOST_ALONE <= ROUTING_CTAS * ROUTED_ROWS, "a warp a token");
+static_assert(TOP_K == LANE_EXPERTS, "a lane that gives all slots has keys for them");
 
 struct RouteArgs {
   const float* logits;         // [T, 256]
@@ -35,6 +36,8 @@ struct RouteArgs {
   float scaling;
   int offset;  // of the first local expert, between -512 and 512
   int num_tokens;
+  const float* x_scale;  // [56, T]
+  float* x_tile_scale;   // [row tiles, 56, 128], for tiles alone
 };
 
 // Integers in the order of the floats.
@@ -73,6 +76,41 @@ __device__ __forceinline__ bool is_group_kept(float score) {
   return better < KEPT_GROUPS;
 }
 
+// The expert with the n-th greatest of a warp's keys, in lane n from 0 to 7. A lane first puts its
+// own in order, equal ones in that of the experts: then a round looks at one key of each lane.
+__device__ __forceinline__ int take_best(int (&keys)[LANE_EXPERTS]) {
+  const int lane = threadIdx.x % 32;
+  int ids[LANE_EXPERTS];
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; ++i) ids[i] = i;
+#pragma unroll
+  for (int pass = 0; pass < LANE_EXPERTS; ++pass) {
+#pragma unroll
+    for (int i = pass % 2; i + 1 < LANE_EXPERTS; i += 2) {
+      const int key = keys[i], id = ids[i];
+      const bool is_less = key < keys[i + 1];
+      keys[i] = max(key, keys[i + 1]), keys[i + 1] = min(key, keys[i + 1]);
+      ids[i] = is_less ? ids[i + 1] : id, ids[i + 1] = is_less ? id : ids[i + 1];
+    }
+  }
+  uint32_t order = 0;  // four bits each
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; ++i) order |= ids[i] << 4 * i;
+  int mine = 0;
+#pragma unroll
+  for (int round = 0; round < TOP_K; ++round) {
+    const int best = __reduce_max_sync(FULL, keys[0]);
+    const int from = __ffs(__ballot_sync(FULL, keys[0] == best)) - 1;
+    const int expert = from * LANE_EXPERTS + (__shfl_sync(FULL, order, from) & 0xf);
+    if (lane == round) mine = expert;
+    if (lane != from) continue;
+    order >>= 4;
+#pragma unroll
+    for (int i = 0; i + 1 < TOP_K - round; ++i) keys[i] = keys[i + 1];
+  }
+  return mine;
+}
+
 // A token's slot as lanes 0 to 7 hold it: expert and score without bias.
 struct Slot {
   int expert;
@@ -99,26 +137,12 @@ __device__ __forceinline__ Slot choose_experts(const RouteArgs& args, int token)
   const bool is_kept = is_group_kept(score_group(biased));
 #pragma unroll
   for (int i = 0; i < LANE_EXPERTS; ++i) keys[i] = key_of(is_kept ? biased[i] : -FLT_MAX);
-  Slot slot = {};
+  const int expert = take_best(keys);
+  Slot slot = {expert, 0.0f};
 #pragma unroll
-  for (int round = 0; round < TOP_K; ++round) {
-    int most = keys[0];
-#pragma unroll
-    for (int i = 1; i < LANE_EXPERTS; ++i) most = max(most, keys[i]);
-    const int best = __reduce_max_sync(FULL, most);
-    unsigned found = EXPERTS;
-    float score = 0.0f;
-#pragma unroll
-    for (int i = LANE_EXPERTS - 1; i >= 0; --i) {
-      if (keys[i] == best) found = lane * LANE_EXPERTS + i, score = scores[i];
-    }
-    const unsigned expert = __reduce_min_sync(FULL, found);
-    score = __shfl_sync(FULL, score, expert / LANE_EXPERTS);
-#pragma unroll
-    for (int i = 0; i < LANE_EXPERTS; ++i) {
-      if (lane * LANE_EXPERTS + i == expert) keys[i] = TAKEN;
-    }
-    if (lane == round) slot = {static_cast<int>(expert), score};
+  for (int i = 0; i < LANE_EXPERTS; ++i) {
+    const float score = __shfl_sync(FULL, scores[i], expert / LANE_EXPERTS);
+    if (expert % LANE_EXPERTS == i) slot.score = score;
   }
   return slot;
 }
@@ -213,7 +237,7 @@ __device__ __forceinline__ void route_to_first(FewTokens& shared, const RouteArg
 }
 
 // Grid: (8,), one cluster. Routes up to 128 tokens, of which each CTA has every eighth: a warp
-// takes 1300 instructions, and 32 warps of an SM would wait for one another. The first CTA packs.
+// takes 900 instructions, and 32 warps of an SM would wait for one another. The first CTA packs.
 __global__ void __launch_bounds__(ROUTERS, 1)
     route_and_pack_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ FewTokens shared;
@@ -267,23 +291,42 @@ __global__ void __launch_bounds__(ROUTERS, 1)
   if (lane == 0) args.routing.block_counts[blockIdx.x * LOCAL + warp] = __popc(members);
 }
 
-// Grid: (T / 64,) rounded up. Packs 64 tokens, whose rows follow from the counts of all blocks.
-__global__ void __launch_bounds__(ROUTERS, 1)
+// Rows of an expert in some blocks of 32 tokens: in all of them, and in those ahead of a CTA's.
+struct ExpertRows {
+  int all, ahead;
+};
+
+// Rows of this warp's expert. Warps read the counts of every 32nd block, a lane an expert, which
+// lie side by side: a lane a block would take a sector for each count.
+__device__ __forceinline__ ExpertRows count_rows(const RouteArgs& args, int first_block) {
+  __shared__ ExpertRows sums[ROUTED_ROWS][LOCAL + 1];  // +1: columns start in different banks
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int num_blocks = (args.num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
+  ExpertRows sum = {};
+#pragma unroll 8
+  for (int block = warp; block < num_blocks; block += ROUTED_ROWS) {
+    const int of_block = args.routing.block_counts[block * LOCAL + lane];
+    sum.all += of_block;
+    if (block < first_block) sum.ahead += of_block;
+  }
+  sums[warp][lane] = sum;
+  __syncthreads();
+  const ExpertRows part = sums[lane][warp];
+  return {__reduce_add_sync(FULL, part.all), __reduce_add_sync(FULL, part.ahead)};
+}
+
+// Grid: (T / 64,) rounded up. Packs 64 tokens, whose rows follow from the counts of all blocks. Two
+// CTAs fit an SM: 264 pack 16 896 tokens at once. TILES: puts the rows' scales in the tiles' order.
+template <bool TILES>
+__global__ void __launch_bounds__(ROUTERS, 2)
     pack_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ int counts[LOCAL];
   wait_for_launches_before();
   allow_next_launch();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int num_blocks = (args.num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
   const int first_block = blockIdx.x * PACKED_BLOCKS;
-  int count = 0, before = 0;  // rows of this warp's expert: all, in blocks ahead of this CTA's
-  for (int block = lane; block < num_blocks; block += 32) {
-    const int of_block = args.routing.block_counts[block * LOCAL + warp];
-    count += of_block;
-    if (block < first_block) before += of_block;
-  }
-  count = __reduce_add_sync(FULL, count);
-  int row = rows_before(counts, count) + __reduce_add_sync(FULL, before);
+  const ExpertRows rows = count_rows(args, first_block);
+  int row = rows_before(counts, rows.all) + rows.ahead;
   if (blockIdx.x == 0 && threadIdx.x < LOCAL) {
     args.routing.counts[threadIdx.x] = counts[threadIdx.x];
   }
@@ -295,6 +338,11 @@ __global__ void __launch_bounds__(ROUTERS, 1)
     row = pack(args.routing, locals, token, row);
     if (warp == i && is_token) mark_absent(args.routing, locals, token);
   }
+  if (!TILES) return;
+  static_assert(PACKED_BLOCKS * ROUTED_ROWS * TOP_K == TILED_SLOTS, "a thread a slot");
+  tile_scales(args.routing, args.x_scale, args.x_tile_scale, args.num_tokens,
+              first_block * ROUTED_ROWS, counts);
+  if (blockIdx.x == 0) blank_scales(args.x_tile_scale, counts);
 }
 
 }  // namespace
