@@ -3,6 +3,7 @@
 
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
+#include "tagged_words.cuh"
 
 namespace {
 
@@ -16,7 +17,8 @@ struct CombineArgs {
   Routing routing;
   const __nv_bfloat16* expert_out;  // [capacity, 7168]
   __nv_bfloat16* output;            // [T, 7168]
-  bool is_cleared;                  // rows without a local expert are zeros
+  Told told;                        // by stream_kernel
+  int told_words;                   // of `locals`, `ticket` and `done`, which lie in a row
 };
 
 // A token's slot, one a lane: packed row, -1 where it has none, and weight.
@@ -52,17 +54,42 @@ __device__ __forceinline__ void add_slots(const CombineArgs& args, const Weighed
   }
 }
 
-// Grid: (T, 7). Slots come from launches that ended before this one could begin, so they are read
-// before the wait.
+// Slots are read before the launch before has ended. In front of tiles they come from launches that
+// ended before this one could begin; what stream_kernel has not told yet is read once it has ended.
+template <bool TILES>
+__device__ __forceinline__ WeighedRow read_slot(const CombineArgs& args, int64_t slot) {
+  if (TILES) return {args.routing.slot_row[slot], args.routing.slot_weight[slot]};
+  uint4 words = load_relaxed(args.told.slots + slot);
+  if (__ballot_sync(FULL, !has_nonce(words, args.told.nonce)) != 0) {
+    wait_for_launches_before();
+    words = load_relaxed(args.told.slots + slot);
+  }
+  return {static_cast<int>(words.x), __uint_as_float(words.z)};
+}
+
+// After all that stream_kernel has told is garbage again. Row and weight of the slots stay: other
+// CTAs may have to read them yet.
+__device__ __forceinline__ void forget(const CombineArgs& args, int64_t token) {
+  uint64_t* words = reinterpret_cast<uint64_t*>(args.told.locals);
+  const int step = gridDim.x * COMBINERS;
+  for (int i = token * COMBINERS + threadIdx.x; i < args.told_words; i += step) words[i] = 0;
+  if (threadIdx.x < TOP_K) {
+    uint4* slot = args.told.slots + token * TOP_K + threadIdx.x;
+    slot->y = 0, slot->w = 0;
+  }
+}
+
+// Grid: (T, 7).
+template <bool TILES>
 __global__ void __launch_bounds__(COMBINERS)
     combine_kernel(const __grid_constant__ CombineArgs args) {
   const int64_t token = blockIdx.x;
   const int column = (blockIdx.y * COMBINERS + threadIdx.x) * COMBINED;
   const int64_t slot = token * TOP_K + threadIdx.x % TOP_K;
-  const WeighedRow mine = {args.routing.slot_row[slot], args.routing.slot_weight[slot]};
+  const WeighedRow mine = read_slot<TILES>(args, slot);
   uint32_t slots = __ballot_sync(FULL, mine.row >= 0) & ((1u << TOP_K) - 1);
   wait_for_launches_before();
-  if (slots == 0 && args.is_cleared) return;
+  if (TILES && slots == 0) return;  // tile_kernel has written zeros
   float sums[COMBINED] = {};
   while (slots != 0) add_slots(args, mine, column, slots, sums);
   __nv_bfloat162 rounded[COMBINED / 2];
@@ -72,6 +99,8 @@ __global__ void __launch_bounds__(COMBINERS)
   }
   *reinterpret_cast<uint4*>(args.output + token * HIDDEN + column) =
       *reinterpret_cast<const uint4*>(rounded);
+  // The last CTAs of the grid: few have to wait before they read.
+  if (!TILES && blockIdx.y == COMBINE_PARTS - 1) forget(args, token);
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 #pragma once
 
 #include "async_copy.cuh"
-#include "device_flags.cuh"
 #include "plan.cuh"
 #include "read_once.cuh"
 #include "small_copy.cuh"
+#include "tagged_words.cuh"
 #include "tensor_map.cuh"
 #include "warpgroup.cuh"
 
@@ -48,15 +48,16 @@ __device__ __forceinline__ void request_weights(SharedMemory<S>& shared, const A
   }
 }
 
-// One warp: takes units, tells the others of them, requests their weights.
+// One warp: takes units, tells the others of them, requests their weights. ticket: in lane 0, the
+// first one; rows: of each lane's expert.
 template <typename S>
-__device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args& args) {
+__device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args& args, int ticket,
+                                             int rows) {
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
-  const int lane = threadIdx.x % 32;
-  const int rows = args.routing.counts[lane], rows_through = scan_lanes(rows);
+  static_assert(AHEAD >= S::BLOCKS, "a unit is counted after its last stage");
+  const int lane = threadIdx.x % 32, rows_through = scan_lanes(rows);
   Ring<UNIT_STAGES> units;
   Ring<S::WEIGHT_STAGES> ring;
-  int ticket = lane == 0 ? atomicAdd(args.routing.ticket, 1) : 0;
   while (true) {
     const Unit unit = find_unit<S>(__shfl_sync(FULL, ticket, 0), rows, rows_through);
     wait_phase(&shared.unit_free[units.stage], units.parity ^ 1);
@@ -67,12 +68,17 @@ __device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args
     units.advance();
     if (unit.kind == NONE) return;
     const int blocks = unit.kind == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;
+    uint64_t* done = args.told.done + unit.tile;
+    const uint64_t seen = unit.kind == FIRST && lane == 0 ? load_relaxed(done) : 0;
 #pragma unroll 1
     for (int block = 0; block < blocks; block += S::BLOCKS) {
       wait_phase(&shared.weights_free[ring.stage], ring.parity ^ 1);
       if (lane == 0) {
         request_weights(shared, args, unit, block, ring.stage);
-        if (block == blocks - AHEAD) ticket = atomicAdd(args.routing.ticket, 1);
+        if (block == blocks - AHEAD) {
+          ticket = take_count<TICKET_BITS>(args.told.ticket);
+          if (unit.kind == FIRST) begin_count<DONE_BITS>(done, seen, args.told.nonce);
+        }
       }
       ring.advance();
     }
@@ -130,8 +136,10 @@ __device__ __forceinline__ void feed_x(SharedMemory<S>& shared, const Args& args
 template <typename S>
 __device__ __forceinline__ void wait_for_c(const Args& args, const Unit& unit) {
   const int parts = S::FIRST_UNITS * (unit.rows > S::COLUMNS ? 2 : 1);
+  static_assert(2 * S::FIRST_UNITS < 1 << DONE_BITS, "parts can be counted");
+  const uint64_t all = (args.told.nonce << DONE_BITS) + parts;
   if (threadIdx.x % 32 == 0) {
-    while (load_acquire(args.routing.done + unit.tile) < parts) __nanosleep(20);
+    while (load_acquire(args.told.done + unit.tile) != all) __nanosleep(20);
   }
   __syncwarp();
 }

@@ -6,12 +6,11 @@
 //     C[t,e]    = silu(X[t] W1[e,2048:]^T) * (X[t] W1[e,:2048]^T)              [2048]
 //     output[t] = sum_e weight[t,e] C[t,e] W2[e]^T                              [7168]
 //
-// Launches: routing and packing (one cluster up to 128 tokens, two launches beyond), both products
-// in one persistent kernel, combine. From the second on they are set up while the one before runs.
+// Two kernels multiply. Tiles (tile_multiply.cuh) serve calls that the tensor cores bind, behind a
+// launch that routes and one that packs and puts scales in their order. The rest of this is of the
+// other one, for calls that the weights' bytes bind: it routes itself (stream_route.cuh).
 //
-// Two kernels multiply. Tiles (tile_multiply.cuh), for which packing puts scales in their order,
-// serve calls that the tensor cores bind. The rest of this is of the other one, for calls that the
-// weights' bytes bind.
+// Launches: these, and combine. From the second on they are set up while the one before runs.
 //
 // The persistent kernel, one CTA an SM: units are 64 TILES weight rows of an expert times up to
 // ROWS packed rows, taken in order from a counter, the first product's before the second's. A warp
@@ -35,7 +34,10 @@
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <random>
 
 #include "async_copy.cuh"
 #include "programmatic_launch.cuh"
@@ -47,6 +49,7 @@
 #include "plan.cuh"
 #include "register_shares.cuh"
 #include "route.cuh"
+#include "stream_route.cuh"
 #include "tile_feed.cuh"
 #include "tile_multiply.cuh"
 #include "tile_plan.cuh"
@@ -94,20 +97,32 @@ __device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
 
 // Grid: (SMs,); any number is right, and CTAs need not run together.
 template <typename S>
-__global__ void __launch_bounds__(THREADS, 1) stream_kernel(const __grid_constant__ Args args) {
+__global__ void __launch_bounds__(THREADS, 1)
+    stream_kernel(const __grid_constant__ StreamArgs args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   auto& shared = *reinterpret_cast<SharedMemory<S>*>(memory);
-  if (threadIdx.x == 0) init_barriers(shared);
-  if (threadIdx.x == MULTIPLYING) prefetch_map(&args.w1), prefetch_map(&args.w2);
+  const Args& all = args.all;
+  if (threadIdx.x / 32 == MULTIPLYING / 32) {
+    int ticket = 0;
+    if (threadIdx.x == MULTIPLYING) {
+      const uint64_t seen = load_relaxed(all.told.ticket);
+      prefetch_map(&all.w1), prefetch_map(&all.w2);
+      init_barriers(shared);
+      ticket = take_first_ticket(all.told, seen);
+    }
+    __syncthreads();
+    feed_weights(shared, all, ticket, count_expert_rows(shared, count_blocks(all)));
+    return;
+  }
+  const uint2 locals = route_tokens(shared, args);
   __syncthreads();
-  wait_for_launches_before();
+  pack_tokens(shared, args, locals);
+  sync_threads_of(WORKERS_MEET, 32 * WORKERS);
   allow_next_launch();
   if (threadIdx.x < MULTIPLYING) {
-    multiply_units(shared, args);
-  } else if (threadIdx.x < MULTIPLYING + 32) {
-    feed_weights(shared, args);
+    multiply_units(shared, all);
   } else {
-    feed_rows(shared, args);
+    feed_rows(shared, all);
   }
 }
 
@@ -140,9 +155,9 @@ void check_error(cudaError_t error) {
   TVM_FFI_ICHECK(error == cudaSuccess) << "moe: " << cudaGetErrorString(error);
 }
 
-// How a kernel is launched: all CTAs as one cluster, or set up while the launch before it runs, all
-// CTAs alone or in clusters of two.
-enum How { ALONE, CLUSTER, CHAINED, CHAINED_PAIRS };
+// How a kernel is launched: behind whatever is in the stream, or set up while the launch before it
+// runs, all CTAs alone or in clusters of two.
+enum How { ALONE, CHAINED, CHAINED_PAIRS };
 
 struct Launch {
   dim3 grid;
@@ -170,10 +185,10 @@ void launch(void (*kernel)(A), const Launch& it, cudaStream_t stream, const A& a
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
   }
-  if (it.how == CLUSTER || it.how == CHAINED_PAIRS) {
+  if (it.how == CHAINED_PAIRS) {
     auto& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {it.how == CLUSTER ? it.grid.x : PAIR, 1, 1};
+    attribute.val.clusterDim = {PAIR, 1, 1};
   }
   check_error(cudaLaunchKernelEx(&config, kernel, args));
 }
@@ -215,6 +230,11 @@ struct Scratch {
   }
 };
 
+// Words of Told from `locals` to `done`, of which no more are used than there can be row tiles.
+int64_t count_told_words(int64_t num_tokens) {
+  return 2 * num_tokens + 1 + std::min(num_tokens * TOP_K, int64_t{MOST_TILES});
+}
+
 // Places scratch for so many tokens from `base` on; returns its bytes.
 int64_t place_scratch(uint8_t* base, int64_t num_tokens, Args& args) {
   Scratch scratch = {base};
@@ -228,6 +248,11 @@ int64_t place_scratch(uint8_t* base, int64_t num_tokens, Args& args) {
   scratch.take(routing.done, MOST_TILES);
   scratch.take(routing.slot_local, num_tokens);
   scratch.take(routing.block_counts, (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS * LOCAL);
+  uint64_t* told;
+  scratch.take(told, count_told_words(num_tokens));
+  args.told.locals = reinterpret_cast<uint4*>(told);
+  args.told.ticket = told + 2 * num_tokens, args.told.done = args.told.ticket + 1;
+  scratch.take(args.told.slots, capacity);
   scratch.take(args.c, 2 * capacity * WIDTH);
   scratch.take(args.c_scale, capacity * PIECES);
   const int64_t tiled_rows = (LOCAL + capacity / TILE_ROWS) * TILE_ROWS;
@@ -251,37 +276,48 @@ struct Call {
   cudaStream_t stream;
 };
 
-void launch_routing(const Call& call, bool has_tiles) {
-  const int num_tokens = call.args.num_tokens;
-  if (num_tokens <= MOST_ALONE && !has_tiles) {
-    const Launch it = {dim3(ROUTING_CTAS), ROUTERS, 0, CLUSTER};
-    return launch(route_and_pack_kernel, it, call.stream, call.route);
-  }
-  const int blocks = (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
-  launch(route_kernel, {dim3(blocks), ROUTERS, 0, ALONE}, call.stream, call.route);
-  const int packers = (blocks + PACKED_BLOCKS - 1) / PACKED_BLOCKS;
-  const Launch it = {dim3(packers), ROUTERS, 0, CHAINED};
-  launch(has_tiles ? pack_kernel<true> : pack_kernel<false>, it, call.stream, call.route);
+// A number that no call before has had, and none of other processes is likely to have: a count from
+// a random number on, mixed (splitmix64).
+uint64_t next_nonce() {
+  static std::atomic<uint64_t> count{uint64_t{std::random_device{}()} << 32 ^
+                                     std::random_device{}()};
+  uint64_t mixed = count.fetch_add(0x9e3779b97f4a7c15);
+  mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+  return (mixed ^ mixed >> 31) | 1;
 }
 
-void launch_combine(const Call& call, bool is_cleared) {
-  const CombineArgs args = {call.args.routing, call.args.expert_out, call.args.output, is_cleared};
-  const dim3 grid(call.args.num_tokens, COMBINE_PARTS);
-  launch(combine_kernel, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
+void launch_routing(const Call& call) {
+  const int blocks = (call.args.num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
+  launch(route_kernel, {dim3(blocks), ROUTERS, 0, ALONE}, call.stream, call.route);
+  const int packers = (blocks + PACKED_BLOCKS - 1) / PACKED_BLOCKS;
+  launch(pack_kernel, {dim3(packers), ROUTERS, 0, CHAINED}, call.stream, call.route);
+}
+
+template <bool TILES>
+void launch_combine(const Call& call) {
+  const Args& of = call.args;
+  const int words = count_told_words(of.num_tokens);
+  const CombineArgs args = {of.routing, of.expert_out, of.output, of.told, words};
+  const dim3 grid(of.num_tokens, COMBINE_PARTS);
+  launch(combine_kernel<TILES>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
 
 template <typename S>
 void run_stream(Call& call) {
   constexpr int BYTES = sizeof(SharedMemory<S>);
   static_assert(BYTES <= SHARED_BYTES, "the rings fit an SM");
-  TVM_FFI_ICHECK(LOCAL + (call.args.capacity + S::ROWS - 1) / S::ROWS <= MOST_TILES)
+  TVM_FFI_ICHECK(call.args.num_tokens <= MOST_STREAMED &&
+                 LOCAL + (call.args.capacity + S::ROWS - 1) / S::ROWS <= MOST_TILES)
       << "moe: too many tokens for units of " << S::ROWS << " rows: " << call.args.num_tokens;
+  static_assert(MOST_TILES * (S::FIRST_UNITS + S::SECOND_UNITS) < 1 << (TICKET_BITS - 1),
+                "tickets can be counted");
   describe_weights<S>(call.args, call.w1, call.w2);
+  call.args.told.nonce = next_nonce();
   allow_shared(stream_kernel<S>, BYTES);
-  launch_routing(call, false);
-  const Launch it = {dim3(call.num_sms), THREADS, BYTES, CHAINED};
-  launch(stream_kernel<S>, it, call.stream, call.args);
-  launch_combine(call, false);
+  const StreamArgs args = {call.args, call.route};
+  launch(stream_kernel<S>, {dim3(call.num_sms), THREADS, BYTES, ALONE}, call.stream, args);
+  launch_combine<false>(call);
 }
 
 void run_tiles(Call& call) {
@@ -291,10 +327,10 @@ void run_tiles(Call& call) {
       << "moe: too many tokens for tiles: " << call.args.num_tokens;
   describe_tiles(call.args, call.w1, call.w2);
   allow_shared(tile_kernel, BYTES);
-  launch_routing(call, true);
+  launch_routing(call);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};
   launch(tile_kernel, it, call.stream, call.args);
-  launch_combine(call, true);
+  launch_combine<true>(call);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.

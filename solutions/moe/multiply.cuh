@@ -289,7 +289,7 @@ __device__ __forceinline__ void write_c(SharedMemory<S>& shared, const Args& arg
     }
     sync_threads_of(1 + group, GROUP_THREADS);
   }
-  if (thread == 0) count_release(args.routing.done + unit.tile);
+  if (thread == 0) count_release(args.told.done + unit.tile);
 }
 
 // Writes a warpgroup's columns of the experts' outputs.

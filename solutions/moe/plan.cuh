@@ -20,8 +20,9 @@ constexpr uint32_t FULL = 0xffffffff;              // all lanes
 static_assert(BLOCK == 4 * PIECE, "a product has 32 columns of k: a piece of C");
 static_assert(LOCAL == 32, "a lane an expert");
 
-// What routing leaves for the launches behind it. T tokens; packed rows, at most 8T, are pairs of a
-// token and a local expert, sorted by expert, then by token.
+// What routing leaves for the launches behind it, in front of tiles; stream_kernel has Told, and
+// row_token of this. T tokens; packed rows, at most 8T, are pairs of a token and a local expert,
+// sorted by expert, then by token.
 struct Routing {
   float* slot_weight;  // [T, 8]
   int* slot_row;       // [T, 8] packed row, -1: the expert is not local
@@ -33,9 +34,25 @@ struct Routing {
   int* block_counts;   // [T / 32, 32] packed rows of each expert in 32 tokens
 };
 
+constexpr int TICKET_BITS = 20, DONE_BITS = 8;  // of counts in words with a nonce
+
+// What the CTAs of stream_kernel tell each other and combine_kernel: tagged_words.cuh. No launch
+// comes before to clear any of it; combine_kernel clears it at the end, since a captured call comes
+// again with the same nonce. Memory that was never used so passes, by chance, for what this call
+// has told with a probability of 2^-64 a token, 2^-56 a row tile, 2^-44 for the ticket: 2^-44 a
+// call, of the first calls in such memory.
+struct Told {
+  uint64_t nonce;
+  uint4* locals;     // [T] eight local experts of a byte each, 255: not local
+  uint64_t* ticket;  // [1] the next unit that nobody has taken
+  uint64_t* done;    // [MOST_TILES] finished parts of a row tile of C
+  uint4* slots;      // [T, 8] packed row, -1: the expert is not local; weight
+};
+
 struct Args {
   CUtensorMap w1, w2;
   Routing routing;
+  Told told;
   const uint8_t* x;             // [T, 7168] e4m3
   const float* x_scale;         // [56, T]
   const float* w1_scale;        // [32, 32, 56]
@@ -53,7 +70,8 @@ constexpr int MOST_TILES = 1024;  // row tiles of a call: 32 + 8T / rows of a ti
 // Row tiles to which weights are requested as read once. Lines that others left to be written then
 // stay in the L2: a stream of 88 MB takes 3.5 us less, of 176 MB 1.5 less, of 308 MB 1.6 more.
 constexpr int MOST_READ_ONCE = 5;
-constexpr int ROUTED_ROWS = 32;   // tokens of a CTA that routes, a warp each
+constexpr int MOST_STREAMED = 1536;  // tokens of stream_kernel
+constexpr int ROUTED_ROWS = 32;      // tokens of a CTA of route_kernel, a warp each
 
 // A unit is 64 * TILES rows of one expert's weights times up to ROWS packed rows, all of k. Its
 // threads: two warpgroups that multiply, half of the packed rows each, a warp that requests
@@ -79,6 +97,8 @@ struct Shape {
 constexpr int GROUP_THREADS = 128, MULTIPLYING = 2 * GROUP_THREADS;
 constexpr int ROW_FEEDERS = 96;  // threads that request packed rows
 constexpr int THREADS = MULTIPLYING + 32 + ROW_FEEDERS;
+constexpr int WORKERS = THREADS / 32 - 1;  // warps that route: all but the one of the weights
+constexpr int MOST_FEW = WORKERS;          // tokens that each CTA routes itself
 constexpr int READERS = (MULTIPLYING + ROW_FEEDERS) / 32;  // warps that read of units
 constexpr int UNIT_STAGES = 4;
 constexpr int OUT_ROW = 2 * 64 + 16;  // bytes; rows of eight lanes start in different banks
@@ -103,6 +123,8 @@ struct SharedMemory {
   alignas(16) float weight_scales[2][2 * HIDDEN_BLOCKS];   // of this unit and the next
   float peaks[2][4][S::COLUMNS];
   alignas(16) Unit units[UNIT_STAGES];
+  alignas(8) uint2 few_locals[MOST_FEW];
+  uint8_t block_rows[MOST_STREAMED / 32][LOCAL];           // packed rows, of each 32 tokens
   alignas(8) uint64_t weights_full[S::WEIGHT_STAGES], weights_free[S::WEIGHT_STAGES];
   uint64_t rows_full[S::ROW_STAGES], rows_free[S::ROW_STAGES];
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];

@@ -6,27 +6,25 @@
 //     weight = s / (sum of s over the 8 slots + 1e-20) * routed_scaling_factor
 //
 // A warp routes a token, eight experts a lane, so that a group is four lanes. Ties go to the lower
-// group and the lower expert; NaN and -inf scores rank last, as a finite number. Packing gives a
-// warp one local expert: a ballot over 32 tokens is their membership.
+// group and the lower expert; NaN and -inf scores rank last, as a finite number.
+//
+// Launches that route and pack, in front of tiles: packing gives a warp one local expert, a ballot
+// over 32 tokens is their membership. stream_kernel routes itself: stream_route.cuh.
 #pragma once
 
 #include <cfloat>
 
-#include "async_copy.cuh"
-#include "cluster.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
+#include "reciprocal.cuh"
 #include "tile_scales.cuh"
 
 namespace {
 
 constexpr int LANE_EXPERTS = EXPERTS / 32, GROUP_LANES = 32 / GROUPS;
 constexpr int ROUTERS = 32 * ROUTED_ROWS;  // threads
-constexpr int MOST_ALONE = 128;            // tokens that one launch routes and packs
-constexpr int ROUTING_CTAS = 8;            // of that launch, one cluster
 constexpr int PACKED_BLOCKS = 2;           // blocks of 32 tokens that a CTA of pack_kernel packs
 
-static_assert(MOST_ALONE <= ROUTING_CTAS * ROUTED_ROWS, "a warp a token");
 static_assert(TOP_K == LANE_EXPERTS, "a lane that gives all slots has keys for them");
 
 struct RouteArgs {
@@ -37,7 +35,7 @@ struct RouteArgs {
   int offset;  // of the first local expert, between -512 and 512
   int num_tokens;
   const float* x_scale;  // [56, T]
-  float* x_tile_scale;   // [row tiles, 56, 128], for tiles alone
+  float* x_tile_scale;   // [row tiles, 56, 128]
 };
 
 // Integers in the order of the floats.
@@ -111,26 +109,41 @@ __device__ __forceinline__ int take_best(int (&keys)[LANE_EXPERTS]) {
   return mine;
 }
 
+// scores = sigmoid(scores).
+__device__ __forceinline__ void squash(float (&scores)[LANE_EXPERTS]) {
+  float sums[LANE_EXPERTS];
+  bool is_quick = true;
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; ++i) {
+    sums[i] = 1.0f + expf(-scores[i]);
+    is_quick &= sums[i] < MOST_QUICK;
+    scores[i] = quick_reciprocal(sums[i]);
+  }
+  if (is_quick) return;
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; ++i) scores[i] = __frcp_rn(sums[i]);
+}
+
 // A token's slot as lanes 0 to 7 hold it: expert and score without bias.
 struct Slot {
   int expert;
   float score;
 };
 
-__device__ __forceinline__ Slot choose_experts(const RouteArgs& args, int token) {
+__device__ __forceinline__ Slot choose_experts(const float* logits, const __nv_bfloat16* bias,
+                                               int token) {
   const int lane = threadIdx.x % 32;
-  const float4* logits =
-      reinterpret_cast<const float4*>(args.logits + int64_t{token} * EXPERTS) + 2 * lane;
-  const uint4 packed = __ldg(reinterpret_cast<const uint4*>(args.bias) + lane);
-  const float4 low = __ldg(logits), high = __ldg(logits + 1);
+  const float4* row = reinterpret_cast<const float4*>(logits + int64_t{token} * EXPERTS) + 2 * lane;
+  const uint4 packed = __ldg(reinterpret_cast<const uint4*>(bias) + lane);
+  const float4 low = __ldg(row), high = __ldg(row + 1);
   float scores[LANE_EXPERTS] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
   float biased[LANE_EXPERTS];
   int keys[LANE_EXPERTS];
+  squash(scores);
 #pragma unroll
   for (int i = 0; i < LANE_EXPERTS; ++i) {
     const float bias = __uint_as_float(i % 2 ? pairs[i / 2] & 0xffff0000 : pairs[i / 2] << 16);
-    scores[i] = __fdiv_rn(1.0f, 1.0f + expf(-scores[i]));
     const float sum = scores[i] + bias;
     biased[i] = sum >= -FLT_MAX ? sum : -FLT_MAX;
   }
@@ -147,18 +160,17 @@ __device__ __forceinline__ Slot choose_experts(const RouteArgs& args, int token)
   return slot;
 }
 
-// Routes a token. Returns its local experts, a byte each, 255 where the expert is not local.
-__device__ __forceinline__ uint2 route(const RouteArgs& args, int token) {
-  const int lane = threadIdx.x % 32;
-  const Slot slot = choose_experts(args, token);
+// The weight of each slot, in lanes 0 to 7.
+__device__ __forceinline__ float weigh(const Slot& slot, float scaling) {
   float total = slot.score;
 #pragma unroll
   for (int mask = 1; mask < TOP_K; mask *= 2) total += __shfl_xor_sync(FULL, total, mask);
-  if (lane < TOP_K) {
-    const float weight = __fdiv_rn(slot.score, total + 1e-20f) * args.scaling;
-    args.routing.slot_weight[int64_t{token} * TOP_K + lane] = weight;
-  }
-  const int local = slot.expert - args.offset;
+  return __fdiv_rn(slot.score, total + 1e-20f) * scaling;
+}
+
+// A token's local experts, a byte each, 255 where the expert is not local.
+__device__ __forceinline__ uint2 list_locals(const Slot& slot, int offset) {
+  const int local = slot.expert - offset;
   const uint32_t byte = local >= 0 && local < LOCAL ? local : 255;
   uint2 packed = {0, 0};
 #pragma unroll
@@ -167,6 +179,15 @@ __device__ __forceinline__ uint2 route(const RouteArgs& args, int token) {
     packed.y |= __shfl_sync(FULL, byte, i + 4) << 8 * i;
   }
   return packed;
+}
+
+// Routes a token. Returns its local experts.
+__device__ __forceinline__ uint2 route(const RouteArgs& args, int token) {
+  const int lane = threadIdx.x % 32;
+  const Slot slot = choose_experts(args.logits, args.bias, token);
+  const float weight = weigh(slot, args.scaling);
+  if (lane < TOP_K) args.routing.slot_weight[int64_t{token} * TOP_K + lane] = weight;
+  return list_locals(slot, args.offset);
 }
 
 // The slot, 0 to 7, of a local expert among a token's; -1 if it is in none.
@@ -217,62 +238,6 @@ __device__ __forceinline__ int rows_before(int (&counts)[LOCAL], int count) {
   return __shfl_sync(FULL, through, expert) - counts[expert];
 }
 
-// What the CTA that packs holds of few tokens.
-struct FewTokens {
-  uint2 locals[MOST_ALONE];
-  int counts[LOCAL];
-  uint64_t routed;  // a barrier: the locals of all tokens have landed
-};
-
-// A warp's token, routed; its local experts go to the CTA that packs.
-__device__ __forceinline__ void route_to_first(FewTokens& shared, const RouteArgs& args,
-                                               int token) {
-  const bool is_token = token < args.num_tokens;
-  const uint2 locals = is_token ? route(args, token) : uint2{};
-  wait_cluster();  // the barrier of the CTA that packs is there
-  if (!is_token || threadIdx.x % 32 != 0) return;
-  const float2 bits = {__uint_as_float(locals.x), __uint_as_float(locals.y)};
-  send(address_in(shared_address(&shared.locals[token]), 0), bits,
-       address_in(shared_address(&shared.routed), 0));
-}
-
-// Grid: (8,), one cluster. Routes up to 128 tokens, of which each CTA has every eighth: a warp
-// takes 900 instructions, and 32 warps of an SM would wait for one another. The first CTA packs.
-__global__ void __launch_bounds__(ROUTERS, 1)
-    route_and_pack_kernel(const __grid_constant__ RouteArgs args) {
-  __shared__ FewTokens shared;
-  allow_next_launch();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = cluster_rank();
-  if (threadIdx.x == 0) {
-    init_barrier(&shared.routed, 1);
-    fence_barrier_init();
-    if (rank == 0) arrive_expecting(&shared.routed, args.num_tokens * sizeof(uint2));
-  }
-  arrive_cluster();
-  if (rank == 0) clear_counters(args.routing);
-  route_to_first(shared, args, warp * ROUTING_CTAS + rank);
-  if (rank != 0) return;
-  wait_phase(&shared.routed, 0);
-  uint2 mine[MOST_ALONE / 32];
-  int count = 0;
-#pragma unroll
-  for (int i = 0; i < MOST_ALONE / 32; ++i) {
-    if (32 * i >= args.num_tokens) break;
-    const int token = 32 * i + lane;
-    mine[i] = token < args.num_tokens ? shared.locals[token] : uint2{FULL, FULL};
-    count += __popc(__ballot_sync(FULL, find_slot(mine[i], warp) >= 0));
-  }
-  int row = rows_before(shared.counts, count);
-  if (threadIdx.x < LOCAL) args.routing.counts[threadIdx.x] = shared.counts[threadIdx.x];
-#pragma unroll
-  for (int i = 0; i < MOST_ALONE / 32; ++i) {
-    if (32 * i >= args.num_tokens) break;
-    const int token = 32 * i + lane;
-    row = pack(args.routing, mine[i], token, row);
-    if (warp == i && token < args.num_tokens) mark_absent(args.routing, mine[i], token);
-  }
-}
-
 // Grid: (T / 32,) rounded up. Routes 32 tokens and counts their local experts.
 __global__ void __launch_bounds__(ROUTERS, 1)
     route_kernel(const __grid_constant__ RouteArgs args) {
@@ -316,8 +281,7 @@ __device__ __forceinline__ ExpertRows count_rows(const RouteArgs& args, int firs
 }
 
 // Grid: (T / 64,) rounded up. Packs 64 tokens, whose rows follow from the counts of all blocks. Two
-// CTAs fit an SM: 264 pack 16 896 tokens at once. TILES: puts the rows' scales in the tiles' order.
-template <bool TILES>
+// CTAs fit an SM: 264 pack 16 896 tokens at once. Puts the rows' scales in the tiles' order.
 __global__ void __launch_bounds__(ROUTERS, 2)
     pack_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ int counts[LOCAL];
@@ -338,7 +302,6 @@ __global__ void __launch_bounds__(ROUTERS, 2)
     row = pack(args.routing, locals, token, row);
     if (warp == i && is_token) mark_absent(args.routing, locals, token);
   }
-  if (!TILES) return;
   static_assert(PACKED_BLOCKS * ROUTED_ROWS * TOP_K == TILED_SLOTS, "a thread a slot");
   tile_scales(args.routing, args.x_scale, args.x_tile_scale, args.num_tokens,
               first_block * ROUTED_ROWS, counts);

@@ -111,8 +111,8 @@ def judge(request):
 # seq_len and offset of official workloads, then both sides of every threshold.
 OFFICIAL = [(1, 32), (7, 192), (14, 0), (16, 224), (32, 32), (53, 32), (80, 96), (901, 96)]
 OFFICIAL += [(11948, 128), (14107, 32)]
-THRESHOLDS = [2, 15, 17, 64, 65, 128, 129, 256, 257, 512, 513, 1024, 1025, 1536, 1537, 4096, 4097]
-THRESHOLDS += [15872, 16384]
+THRESHOLDS = [2, 11, 12, 15, 17, 32, 33, 64, 65, 128, 129, 256, 257, 352, 353, 512, 513]
+THRESHOLDS += [1024, 1025, 1536, 1537, 4096, 4097, 15872, 16384]
 
 
 @pytest.mark.parametrize(("seq_len", "offset"), OFFICIAL)
@@ -159,7 +159,7 @@ def test_uneven_routing(weights, name, seq_len, judge):
     judge(random_inputs(ROUTINGS[name](seq_len), weights, 64, seed=8, device="cuda"))
 
 
-@pytest.mark.parametrize("seq_len", [16, 70, 2000])
+@pytest.mark.parametrize("seq_len", [9, 16, 70, 500, 2000])
 def test_ties_everywhere_go_to_the_lower_experts(weights, seq_len):
     """The definition leaves ties open. A bias that breaks them that way gives the same bits."""
     inputs = random_inputs(torch.zeros(seq_len, EXPERTS), weights, 0, seed=9, device="cuda")
@@ -263,6 +263,57 @@ def test_can_be_captured_in_a_graph(weights, seq_len):
     assert torch.equal(want, output)
 
 
+def replace_tokens(inputs, weights, seq_len, seed):
+    """Other tokens, in place."""
+    others = random_inputs(random_logits(seq_len, seed), weights, 32, seed=seed, device="cuda")
+    for name in ("routing_logits", "routing_bias", "hidden_states", "hidden_states_scale"):
+        inputs[name].view(torch.uint8).copy_(others[name].view(torch.uint8))
+
+
+@pytest.mark.parametrize("seq_len", [1, 2, 11, 12, 17, 33, 128, 129, 901, 1536, 2000])
+def test_replays_follow_their_inputs(weights, seq_len):
+    """A replay finds the scratch as the one before left it."""
+    inputs = random_inputs(random_logits(seq_len, 39), weights, 32, seed=40, device="cuda")
+    output = empty_output(seq_len)
+    room = build(ROOM)
+    room(*inputs.values(), output)  # compiles outside the capture
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        room(*inputs.values(), output)
+    for seed in range(41, 46):
+        replace_tokens(inputs, weights, seq_len, seed)
+        (want,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+        for _ in range(3):
+            output.fill_(float("nan"))
+            graph.replay()
+            assert torch.equal(want, output)
+
+
+def leave_in_workspace(what):
+    """Zeros, ones or noise in the memory that the next allocations recycle."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    parts = [torch.empty(size, dtype=torch.int32, device="cuda") for size in (2**17, 2**28)]
+    for part in parts:
+        if what == "noise":
+            part.random_(-(2**31), 2**31 - 1)
+        else:
+            part.fill_(what)
+    del parts, part
+
+
+@pytest.mark.parametrize("seq_len", [1, 2, 17, 33, 128, 129, 901, 1536])
+@pytest.mark.parametrize("what", [0, 1, "noise"])
+def test_whatever_lies_in_the_scratch(weights, what, seq_len):
+    inputs = random_inputs(random_logits(seq_len, 46), weights, 32, seed=47, device="cuda")
+    (want,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+    output = torch.full_like(want, float("nan"))
+    leave_in_workspace(what)
+    build(ROOM)(*inputs.values(), output)
+    assert torch.equal(want, output)
+
+
 @pytest.mark.parametrize("seq_len", [5, 2000])
 def test_tensors_that_start_off_a_16_byte_boundary(weights, seq_len):
     """They take the portable route, whatever the length."""
@@ -331,7 +382,7 @@ def test_tiles_of_tokens_with_any_number_of_experts(weights, kernel, monkeypatch
 
 def test_streams_share_the_device(weights):
     """Calls that run side by side: no CTA waits for one that finds no room."""
-    lengths = [1, 60, 901, 40, 2000, 5000]
+    lengths = [1, 60, 901, 2, 128, 17, 1536, 2000, 5000]
     jobs = []
     for seq_len in lengths:
         inputs = random_inputs(random_logits(seq_len, 35), weights, 32, seed=36, device="cuda")
