@@ -147,7 +147,7 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
       tile.logits[0] = take_half(shared, thread, 0, kept);
     }
     const auto scaled = share_tops(shared, thread, args.scale, tile, magnitude);
-    const Fade fade = weigh(shared, thread, true, merges, scaled, softmax);
+    const Fade fade = weigh(shared, thread, true, merges, scaled, softmax, [] {});
     if (left == 0 && thread == 0) arrive(&shared.sums_stored);
     if (turn > 0) fade_sums(acc, fade);
     if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
@@ -210,9 +210,10 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
                  magnitude);
   const auto scaled = share_tops(shared, thread, args.scale, of, magnitude);
   Values values;
-  load_values(values, places.values, valid);
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, merges ? Shared::FIRST_SHIFT : 0.0f};
-  weigh(shared, thread, has_second, merges, scaled, softmax);
+  // The first block's, whether or not it has a valid row: behind a branch they would come later.
+  weigh(shared, thread, has_second, merges, scaled, softmax,
+        [&] { load_values<0, 8>(values, places.values, 0); });
   if (thread == 0) arrive(&shared.sums_stored);
   Weights weights;
   load_weights(weights, places.weights, valid);
@@ -220,16 +221,16 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
   const uint32_t more_values = places.values + sizeof(shared.tiles[0]);
   Sums acc = {};
   if (!merges) {
-    multiply_loaded<0, 8, true>(weights, values, valid, acc);
+    multiply_loaded<0, 8, true>(weights, values, places.values, valid, acc);
     accumulate<0, 8>(more_weights, more_values, second, acc);
     return write_alone(args, token, thread, acc);
   }
   // A warp's columns have two owners: the first half is under way while the second is multiplied.
   static_assert(Piece<CLUSTER>::A_WARP == 2);
-  multiply_loaded<0, 4, false>(weights, values, valid, acc);
+  multiply_loaded<0, 4, false>(weights, values, places.values, valid, acc);
   accumulate<0, 4>(more_weights, more_values, second, acc);
   send_piece<CLUSTER, 0>(shared, thread, rank, acc);
-  multiply_loaded<4, 4, false>(weights, values, valid, acc);
+  multiply_loaded<4, 4, false>(weights, values, places.values, valid, acc);
   accumulate<4, 4>(more_weights, more_values, second, acc);
   send_piece<CLUSTER, 4>(shared, thread, rank, acc);
 }

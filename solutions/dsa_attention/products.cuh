@@ -230,10 +230,11 @@ __device__ __forceinline__ Scaled<COUNT> share_tops(Shared& shared, uint32_t thr
 
 // Weights from logits, of all COUNT tiles or of the first one; shifts: sums are sent. The barrier
 // in front has all warps' maxima, the one at the end all weights, and what sums of the run are
-// stored.
-template <int COUNT, typename Shared>
+// stored. load(): other loads from shared memory, behind those of the maxima: in front they would
+// hold up the maxima of the warps that come last.
+template <int COUNT, typename Shared, typename Load>
 __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, bool all, bool shifts,
-                                      const Scaled<COUNT>& scaled, Softmax& softmax) {
+                                      const Scaled<COUNT>& scaled, Softmax& softmax, Load load) {
   const int lane = thread % 32, warp = thread / 32, head = lane / 4;
   sync_first<COMPUTING>();
   // All loads, then all maxima and powers, then all stores: no load or power crosses a store.
@@ -244,6 +245,7 @@ __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, bool all,
     const float least = fminf(softmax.shift, Shared::SHIFT - largest(shared.exponents));
     softmax.shift = shifts ? least : 0.0f;
   }
+  load();
   Fade fade;
   float anchors[2];
 #pragma unroll
@@ -337,7 +339,7 @@ __device__ __forceinline__ void accumulate_blocks(uint32_t weights, uint32_t val
   }
 }
 
-// Operands of a tile's second product, [block][pair of groups]: of blocks with a valid row.
+// Operands of a tile's second product, [block][pair of groups].
 struct Values {
   uint32_t of[TILE_BLOCKS][4][4];
 };
@@ -345,15 +347,11 @@ struct Weights {
   uint32_t of[TILE_BLOCKS][4];
 };
 
-__device__ __forceinline__ void load_values(Values& loaded, uint32_t from, uint64_t valid) {
+template <int FIRST_GROUP, int GROUPS>
+__device__ __forceinline__ void load_values(Values& loaded, uint32_t from, int block) {
 #pragma unroll
-  for (int block = 0; block < TILE_BLOCKS; ++block) {
-    if (!has_block(valid, block)) continue;
-#pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      load_tiles_transposed(loaded.of[block][pair],
-                            (from ^ 2 * CHUNK * pair) + BLOCK * block * ROW);
-    }
+  for (int pair = FIRST_GROUP / 2; pair < (FIRST_GROUP + GROUPS) / 2; ++pair) {
+    load_tiles_transposed(loaded.of[block][pair], (from ^ 2 * CHUNK * pair) + BLOCK * block * ROW);
   }
 }
 
@@ -364,13 +362,18 @@ __device__ __forceinline__ void load_weights(Weights& loaded, uint32_t from, uin
   }
 }
 
-// acc += weights ckv of what was loaded, GROUPS of eight columns from FIRST_GROUP on. SUMS: of the
-// weights as well.
+// acc += weights ckv of a tile, GROUPS of eight columns from FIRST_GROUP on. Weights are loaded,
+// and the first block's values; from: where values lie. The other blocks' are loaded while those in
+// front are multiplied. SUMS: of the weights as well.
 template <int FIRST_GROUP, int GROUPS, bool SUMS>
-__device__ __forceinline__ void multiply_loaded(const Weights& weights, const Values& values,
-                                                uint64_t valid, Sums& acc) {
+__device__ __forceinline__ void multiply_loaded(const Weights& weights, Values& values,
+                                                uint32_t from, uint64_t valid, Sums& acc) {
 #pragma unroll
   for (int block = 0; block < TILE_BLOCKS; ++block) {
+    const int next = block + 1;
+    if (next < TILE_BLOCKS && has_block(valid, next)) {
+      load_values<FIRST_GROUP, GROUPS>(values, from, next);
+    }
     if (!has_block(valid, block)) continue;
     if (SUMS) multiply_bf16(acc[8], weights.of[block], ONES, ONES);
 #pragma unroll
