@@ -222,7 +222,7 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
   Sums acc = {};
   if (!merges) {
     multiply_loaded<0, 8, true>(weights, values, places.values, valid, acc);
-    accumulate<0, 8>(more_weights, more_values, second, acc);
+    if (has_second) accumulate<0, 8>(more_weights, more_values, second, acc);
     return write_alone(args, token, thread, acc);
   }
   // A warp's columns have two owners: the first half is under way while the second is multiplied.

@@ -374,14 +374,17 @@ __device__ __forceinline__ void multiply_loaded(const Weights& weights, Values& 
     if (next < TILE_BLOCKS && has_block(valid, next)) {
       load_values<FIRST_GROUP, GROUPS>(values, from, next);
     }
-    if (!has_block(valid, block)) continue;
-    if (SUMS) multiply_bf16(acc[8], weights.of[block], ONES, ONES);
+    if (has_block(valid, block)) {
+      if (SUMS) multiply_bf16(acc[8], weights.of[block], ONES, ONES);
 #pragma unroll
-    for (int group = FIRST_GROUP; group < FIRST_GROUP + GROUPS; ++group) {
-      const uint32_t(&value)[4] = values.of[block][group / 2];
-      multiply_bf16(acc[group], weights.of[block], value[group % 2 * 2],
-                    value[group % 2 * 2 + 1]);
+      for (int group = FIRST_GROUP; group < FIRST_GROUP + GROUPS; ++group) {
+        const uint32_t(&value)[4] = values.of[block][group / 2];
+        multiply_bf16(acc[group], weights.of[block], value[group % 2 * 2],
+                      value[group % 2 * 2 + 1]);
+      }
     }
+    // A token alone has one block at most, usually: one branch instead of three and the loads.
+    if (SUMS && block == 0 && valid >> BLOCK == 0) break;
   }
 }
 
