@@ -137,6 +137,9 @@ __device__ __forceinline__ void score(Shared& shared, uint32_t thread, int tile,
         load_tiles(keys[(batch + 1) % 2][i], place_of_step(from, BATCH * (batch + 1) + i));
       }
     }
+    // Holds the next batch's loads here. The assembler would put them in front of all products, and
+    // has fewer counters than batches: a product would wait for loads that it does not need.
+    __syncwarp();
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
       const int step = BATCH * batch + i;
