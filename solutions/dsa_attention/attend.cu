@@ -209,29 +209,31 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
       score_both(shared, thread, places, query, mine, has_second, entries, args.num_rows, second,
                  magnitude);
   const auto scaled = share_tops(shared, thread, args.scale, of, magnitude);
-  Values values;
+  Loaded loaded[STAGES];
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, merges ? Shared::FIRST_SHIFT : 0.0f};
   // The first block's, whether or not it has a valid row: behind a branch they would come later.
   weigh(shared, thread, has_second, merges, scaled, softmax,
-        [&] { load_values<0, 8>(values, places.values, 0); });
+        [&] { load_values<0, 8>(loaded[0], places.values, 0); });
   if (thread == 0) arrive(&shared.sums_stored);
-  Weights weights;
-  load_weights(weights, places.weights, valid);
-  const uint32_t more_weights = places.weights + 2 * TILE;
-  const uint32_t more_values = places.values + sizeof(shared.tiles[0]);
+#pragma unroll
+  for (int block = 0; block < TILE_BLOCKS; ++block) {
+    if (has_block(valid, block)) load_weights(loaded[0], places.weights, block);
+  }
   Sums acc = {};
   if (!merges) {
-    multiply_loaded<0, 8, true>(weights, values, places.values, valid, acc);
-    if (has_second) accumulate<0, 8>(more_weights, more_values, second, acc);
+    multiply_alone(loaded[0], places.values, valid, acc);
+    if (has_second) {
+      accumulate<0, 8>(places.weights + 2 * TILE, places.values + sizeof(shared.tiles[0]), second,
+                       acc);
+    }
     return write_alone(args, token, thread, acc);
   }
   // A warp's columns have two owners: the first half is under way while the second is multiplied.
   static_assert(Piece<CLUSTER>::A_WARP == 2);
-  multiply_loaded<0, 4, false>(weights, values, places.values, valid, acc);
-  accumulate<0, 4>(more_weights, more_values, second, acc);
+  const uint64_t both[STAGES] = {valid, second};
+  multiply_both<0, 4>(loaded[0], loaded[1], places, both, acc);
   send_piece<CLUSTER, 0>(shared, thread, rank, acc);
-  multiply_loaded<4, 4, false>(weights, values, places.values, valid, acc);
-  accumulate<4, 4>(more_weights, more_values, second, acc);
+  multiply_both<4, 4>(loaded[0], loaded[1], places, both, acc);
   send_piece<CLUSTER, 4>(shared, thread, rank, acc);
 }
 
