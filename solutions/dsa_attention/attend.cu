@@ -188,7 +188,7 @@ __device__ __forceinline__ Weighing<STAGES> score_both(Shared& shared, uint32_t 
 }
 
 // As attend_tiles() where a CTA has two tiles at most, which are there at once: one softmax for
-// both, during which the first one's values go into registers that queries have left.
+// both. Operands of p ckv go into registers that queries have left, a block ahead of its products.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, int token, int rank,
                                             const Work& work, uint64_t valid, uint32_t thread,

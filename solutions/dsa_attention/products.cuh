@@ -420,8 +420,8 @@ __device__ __forceinline__ void multiply_both(Loaded& first, Loaded& second, con
   }
 }
 
-// acc += weights ckv of all halves of a tile with a valid row. Operands are loaded and used in one branch:
-// between two they would hold their registers throughout the loop.
+// acc += weights ckv of all halves of a tile with a valid row. Operands are loaded and used in one
+// branch: between two they would hold their registers throughout the loop.
 template <int FIRST_GROUP, int GROUPS>
 __device__ __forceinline__ void accumulate(uint32_t weights, uint32_t values, uint64_t valid,
                                            Sums& acc) {
