@@ -147,7 +147,7 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
       tile.logits[0] = take_half(shared, thread, 0, kept);
     }
     const auto scaled = share_tops(shared, thread, args.scale, tile, magnitude);
-    const Fade fade = weigh(shared, thread, true, merges, scaled, softmax);
+    const Fade fade = weigh(shared, thread, true, merges, scaled, softmax, [] {});
     if (left == 0 && thread == 0) arrive(&shared.sums_stored);
     if (turn > 0) fade_sums(acc, fade);
     if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
@@ -188,7 +188,7 @@ __device__ __forceinline__ Weighing<STAGES> score_both(Shared& shared, uint32_t 
 }
 
 // As attend_tiles() where a CTA has two tiles at most, which are there at once: one softmax for
-// both, during which the first one's values go into registers that queries have left.
+// both. Operands of p ckv go into registers that queries have left, a block ahead of its products.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, int token, int rank,
                                             const Work& work, uint64_t valid, uint32_t thread,
@@ -209,28 +209,31 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
       score_both(shared, thread, places, query, mine, has_second, entries, args.num_rows, second,
                  magnitude);
   const auto scaled = share_tops(shared, thread, args.scale, of, magnitude);
-  Values values;
-  load_values(values, places.values, valid);
+  Loaded loaded[STAGES];
   Softmax softmax = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, merges ? Shared::FIRST_SHIFT : 0.0f};
-  weigh(shared, thread, has_second, merges, scaled, softmax);
+  // The first block's, whether or not it has a valid row: behind a branch they would come later.
+  weigh(shared, thread, has_second, merges, scaled, softmax,
+        [&] { load_values<0, 8>(loaded[0], places.values, 0); });
   if (thread == 0) arrive(&shared.sums_stored);
-  Weights weights;
-  load_weights(weights, places.weights, valid);
-  const uint32_t more_weights = places.weights + 2 * TILE;
-  const uint32_t more_values = places.values + sizeof(shared.tiles[0]);
+#pragma unroll
+  for (int block = 0; block < TILE_BLOCKS; ++block) {
+    if (has_block(valid, block)) load_weights(loaded[0], places.weights, block);
+  }
   Sums acc = {};
   if (!merges) {
-    multiply_loaded<0, 8, true>(weights, values, valid, acc);
-    accumulate<0, 8>(more_weights, more_values, second, acc);
+    multiply_alone(loaded[0], places.values, valid, acc);
+    if (has_second) {
+      accumulate<0, 8>(places.weights + 2 * TILE, places.values + sizeof(shared.tiles[0]), second,
+                       acc);
+    }
     return write_alone(args, token, thread, acc);
   }
   // A warp's columns have two owners: the first half is under way while the second is multiplied.
   static_assert(Piece<CLUSTER>::A_WARP == 2);
-  multiply_loaded<0, 4, false>(weights, values, valid, acc);
-  accumulate<0, 4>(more_weights, more_values, second, acc);
+  const uint64_t both[STAGES] = {valid, second};
+  multiply_both<0, 4>(loaded[0], loaded[1], places, both, acc);
   send_piece<CLUSTER, 0>(shared, thread, rank, acc);
-  multiply_loaded<4, 4, false>(weights, values, valid, acc);
-  accumulate<4, 4>(more_weights, more_values, second, acc);
+  multiply_both<4, 4>(loaded[0], loaded[1], places, both, acc);
   send_piece<CLUSTER, 4>(shared, thread, rank, acc);
 }
 

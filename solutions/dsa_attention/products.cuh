@@ -137,6 +137,9 @@ __device__ __forceinline__ void score(Shared& shared, uint32_t thread, int tile,
         load_tiles(keys[(batch + 1) % 2][i], place_of_step(from, BATCH * (batch + 1) + i));
       }
     }
+    // Holds the next batch's loads here. The assembler would put them in front of all products, and
+    // has fewer counters than batches: a product would wait for loads that it does not need.
+    __syncwarp();
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
       const int step = BATCH * batch + i;
@@ -230,10 +233,11 @@ __device__ __forceinline__ Scaled<COUNT> share_tops(Shared& shared, uint32_t thr
 
 // Weights from logits, of all COUNT tiles or of the first one; shifts: sums are sent. The barrier
 // in front has all warps' maxima, the one at the end all weights, and what sums of the run are
-// stored.
-template <int COUNT, typename Shared>
+// stored. load(): other loads from shared memory, behind those of the maxima: in front they would
+// hold up the maxima of the warps that come last.
+template <int COUNT, typename Shared, typename Load>
 __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, bool all, bool shifts,
-                                      const Scaled<COUNT>& scaled, Softmax& softmax) {
+                                      const Scaled<COUNT>& scaled, Softmax& softmax, Load load) {
   const int lane = thread % 32, warp = thread / 32, head = lane / 4;
   sync_first<COMPUTING>();
   // All loads, then all maxima and powers, then all stores: no load or power crosses a store.
@@ -244,6 +248,7 @@ __device__ __forceinline__ Fade weigh(Shared& shared, uint32_t thread, bool all,
     const float least = fminf(softmax.shift, Shared::SHIFT - largest(shared.exponents));
     softmax.shift = shifts ? least : 0.0f;
   }
+  load();
   Fade fade;
   float anchors[2];
 #pragma unroll
@@ -337,53 +342,86 @@ __device__ __forceinline__ void accumulate_blocks(uint32_t weights, uint32_t val
   }
 }
 
-// Operands of a tile's second product, [block][pair of groups]: of blocks with a valid row.
-struct Values {
-  uint32_t of[TILE_BLOCKS][4][4];
-};
-struct Weights {
-  uint32_t of[TILE_BLOCKS][4];
+// Operands of a tile's second product, by blocks.
+struct Loaded {
+  uint32_t weights[TILE_BLOCKS][4];
+  uint32_t values[TILE_BLOCKS][4][4];  // [block][pair of groups]
 };
 
-__device__ __forceinline__ void load_values(Values& loaded, uint32_t from, uint64_t valid) {
+__device__ __forceinline__ void load_weights(Loaded& loaded, uint32_t from, int block) {
+  load_tiles(loaded.weights[block], from + 2 * BLOCK * block);
+}
+
+// Of GROUPS of eight columns from FIRST_GROUP on.
+template <int FIRST_GROUP, int GROUPS>
+__device__ __forceinline__ void load_values(Loaded& loaded, uint32_t from, int block) {
+#pragma unroll
+  for (int pair = FIRST_GROUP / 2; pair < (FIRST_GROUP + GROUPS) / 2; ++pair) {
+    load_tiles_transposed(loaded.values[block][pair],
+                          (from ^ 2 * CHUNK * pair) + BLOCK * block * ROW);
+  }
+}
+
+template <int FIRST_GROUP, int GROUPS>
+__device__ __forceinline__ void multiply_block(const Loaded& loaded, int block, Sums& acc) {
+#pragma unroll
+  for (int group = FIRST_GROUP; group < FIRST_GROUP + GROUPS; ++group) {
+    const uint32_t(&value)[4] = loaded.values[block][group / 2];
+    multiply_bf16(acc[group], loaded.weights[block], value[group % 2 * 2],
+                  value[group % 2 * 2 + 1]);
+  }
+}
+
+// acc += weights ckv of a tile, and the sum of the weights. Weights are loaded, and the first
+// block's values; from: where values lie. The other blocks' are loaded while those in front are
+// multiplied.
+__device__ __forceinline__ void multiply_alone(Loaded& loaded, uint32_t from, uint64_t valid,
+                                               Sums& acc) {
 #pragma unroll
   for (int block = 0; block < TILE_BLOCKS; ++block) {
-    if (!has_block(valid, block)) continue;
-#pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      load_tiles_transposed(loaded.of[block][pair],
-                            (from ^ 2 * CHUNK * pair) + BLOCK * block * ROW);
+    const int next = block + 1;
+    if (next < TILE_BLOCKS && has_block(valid, next)) load_values<0, 8>(loaded, from, next);
+    if (has_block(valid, block)) {
+      multiply_bf16(acc[8], loaded.weights[block], ONES, ONES);
+      multiply_block<0, 8>(loaded, block, acc);
     }
+    // Usually there is one block at most: one branch instead of three and the loads.
+    if (block == 0 && valid >> BLOCK == 0) break;
   }
 }
 
-__device__ __forceinline__ void load_weights(Weights& loaded, uint32_t from, uint64_t valid) {
+// acc += weights ckv of two tiles, GROUPS of eight columns from FIRST_GROUP on; second: operands of
+// the second tile, both of whose halves count whole, as zeros stand for other rows. Its weights are
+// loaded with the first groups, half by half while blocks in front are multiplied.
+template <int FIRST_GROUP, int GROUPS>
+__device__ __forceinline__ void multiply_both(Loaded& first, Loaded& second, const Places& places,
+                                              const uint64_t (&valid)[STAGES], Sums& acc) {
+  const uint32_t values = places.values + TILE * ROW, weights = places.weights + 2 * TILE;
+  const bool has_half[2] = {static_cast<uint32_t>(valid[1]) != 0, valid[1] >> 32 != 0};
 #pragma unroll
   for (int block = 0; block < TILE_BLOCKS; ++block) {
-    if (has_block(valid, block)) load_tiles(loaded.of[block], from + 2 * BLOCK * block);
-  }
-}
-
-// acc += weights ckv of what was loaded, GROUPS of eight columns from FIRST_GROUP on. SUMS: of the
-// weights as well.
-template <int FIRST_GROUP, int GROUPS, bool SUMS>
-__device__ __forceinline__ void multiply_loaded(const Weights& weights, const Values& values,
-                                                uint64_t valid, Sums& acc) {
-#pragma unroll
-  for (int block = 0; block < TILE_BLOCKS; ++block) {
-    if (!has_block(valid, block)) continue;
-    if (SUMS) multiply_bf16(acc[8], weights.of[block], ONES, ONES);
-#pragma unroll
-    for (int group = FIRST_GROUP; group < FIRST_GROUP + GROUPS; ++group) {
-      const uint32_t(&value)[4] = values.of[block][group / 2];
-      multiply_bf16(acc[group], weights.of[block], value[group % 2 * 2],
-                    value[group % 2 * 2 + 1]);
+    const int next = block + 1, half = block - TILE_BLOCKS / 2;
+    if (next < TILE_BLOCKS && has_block(valid[0], next)) {
+      load_values<FIRST_GROUP, GROUPS>(first, places.values, next);
     }
+    if (half >= 0 && has_half[half]) {
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        if (FIRST_GROUP == 0) load_weights(second, weights, i);
+        load_values<FIRST_GROUP, GROUPS>(second, values, i);
+      }
+    }
+    if (has_block(valid[0], block)) multiply_block<FIRST_GROUP, GROUPS>(first, block, acc);
+  }
+  if (valid[1] == 0) return;
+#pragma unroll
+  for (int block = 0; block < TILE_BLOCKS; ++block) {
+    if (has_half[block / 2]) multiply_block<FIRST_GROUP, GROUPS>(second, block, acc);
   }
 }
 
-// The same of all halves of a tile with a valid row. Operands are loaded and used in one branch:
-// between two they would hold their registers throughout the loop.
+// acc += weights ckv of all halves of a tile with a valid row. Operands are loaded and used in one
+// branch: between two they would hold their registers throughout the loop.
 template <int FIRST_GROUP, int GROUPS>
 __device__ __forceinline__ void accumulate(uint32_t weights, uint32_t values, uint64_t valid,
                                            Sums& acc) {
