@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
   if (threadIdx.x == 0) args.thresholds[row] = threshold_of(bracket.low);
 }
 
-// A key of order that `need` keys reach, and one more at most, unless they are equal. By halves: the
-// warp holds all of at most FEW_SLOTS samples.
+// A key of order that `need` keys reach, and one more at most, unless they are equal. By halves:
+// the warp holds all of at most FEW_SLOTS samples.
 __device__ __forceinline__ uint32_t find_close(const Samples& samples) {
   uint32_t keys[HELD], low = ~0u, high = 0;
 #pragma unroll
