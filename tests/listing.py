@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 _KERNEL = re.compile(r"^\.text\.(?P<name>\w+):$")
@@ -27,27 +29,41 @@ def disassemble(cubin: Path, nvdisasm: str) -> str:
     return done.stdout
 
 
+def count_instructions(listing: str, opcode: str) -> dict[str, int]:
+    """How many instructions of each kernel begin with `opcode`; kernels without are left out."""
+    counts: Counter[str] = Counter()
+    for kernel, found in _instructions(listing):
+        counts[kernel] += found["opcode"].split(".")[0] == opcode
+    return {kernel: count for kernel, count in counts.items() if count}
+
+
 def unwritten_uniform_registers(listing: str) -> dict[str, set[str]]:
     """By kernel, the uniform registers that instructions read and none writes; {} is as it should
     be. ptxas 12.8 to 13.0 leaves such ones where a cp.async in a loop has a cache hint."""
     written: dict[str, set[int]] = {}
     read: dict[str, set[int]] = {}
+    for kernel, found in _instructions(listing):
+        operands = [operand.strip() for operand in found["operands"].split(",")]
+        target = _target(operands)
+        if target is not None:
+            first = int(_REGISTER.findall(operands.pop(target))[0])
+            wide = (width for part, width in _WIDTHS.items() if part in found["opcode"])
+            written.setdefault(kernel, set()).update(range(first, first + max(wide, default=1)))
+        read.setdefault(kernel, set()).update(
+            number for operand in operands for number in _registers(operand)
+        )
+    missing = {name: read[name] - written.get(name, set()) for name in read}
+    return {name: {f"UR{n}" for n in sorted(of)} for name, of in missing.items() if of}
+
+
+def _instructions(listing: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """Each instruction with the kernel that it stands in."""
     kernel = ""
     for line in listing.splitlines():
         if (begins := _KERNEL.match(line)) is not None:
             kernel = begins["name"]
         elif (found := _INSTRUCTION.search(line)) is not None:
-            operands = [operand.strip() for operand in found["operands"].split(",")]
-            target = _target(operands)
-            if target is not None:
-                first = int(_REGISTER.findall(operands.pop(target))[0])
-                wide = (width for part, width in _WIDTHS.items() if part in found["opcode"])
-                written.setdefault(kernel, set()).update(range(first, first + max(wide, default=1)))
-            read.setdefault(kernel, set()).update(
-                number for operand in operands for number in _registers(operand)
-            )
-    missing = {name: read[name] - written.get(name, set()) for name in read}
-    return {name: {f"UR{n}" for n in sorted(of)} for name, of in missing.items() if of}
+            yield kernel, found
 
 
 def _registers(operand: str) -> list[int]:

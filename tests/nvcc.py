@@ -55,15 +55,21 @@ def find_nvcc(architecture: str = "90a") -> str | None:
     return toolkit and str(Path(toolkit.folder, "bin", "nvcc"))
 
 
+def write_sources(room: str, folder: Path) -> None:
+    """The files of a packed room."""
+    for source_file in json.loads(pack(load_workspace(), room).text)["sources"]:
+        (folder / source_file["path"]).write_text(source_file["content"], encoding="utf-8")
+
+
 def compile_native(room: str, source: str, architecture: str, folder: Path) -> list[Kernel]:
-    """Compile a packed source file, such as "attend.cu", in an empty folder.
+    """Compile a packed source file, such as "attend.cu", in a folder that holds nothing but what
+    the room lacks.
 
     Raises RuntimeError with the compiler's text.
     """
     import tvm_ffi.libinfo
 
-    for source_file in json.loads(pack(load_workspace(), room).text)["sources"]:
-        (folder / source_file["path"]).write_text(source_file["content"], encoding="utf-8")
+    write_sources(room, folder)
     nvcc = find_nvcc(architecture)
     assert nvcc is not None, "callers skip where there is no nvcc"
     done = subprocess.run(

@@ -10,17 +10,24 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from harness.devices import OLDEST_NVCC, missing_tools, nvcc_release
 from harness.devices import find_nvcc as find_as_the_harness
 from harness.devices import toolkit as harness_toolkit
-from tests.listing import disassemble, find_nvdisasm, unwritten_uniform_registers
+from tests.listing import (
+    count_instructions,
+    disassemble,
+    find_nvdisasm,
+    unwritten_uniform_registers,
+)
 from tests.nvcc import SHELF, compile_native, find_nvcc, load_shelf, make_toolkit
 
 HOPPER = (9, 0)
 DISASSEMBLED = ("90a", "100a")  # what Triton's nvdisasm knows
+PREFILL_CONTROL = Path(__file__).parents[1] / "cuda" / "prefill_control.cu"
 
 # (room, source, architecture, kernels)
 BUILDS = [
@@ -30,7 +37,7 @@ BUILDS = [
     ("dsa_indexer", "index.cu", "90a", 5),
     ("gdn_prefill", "prefill.cu", "90a", 3),
     ("moe", "moe.cu", "90a", 7),
-    ("dsa_indexer_prefill", "prefill.cu", "90a", 5),
+    ("dsa_indexer_prefill", "prefill.cu", "90a", 6),
 ]
 
 
@@ -60,6 +67,23 @@ def test_a_uniform_register_that_nobody_writes_is_found():
         /*0010*/                   STG.E desc[UR0][R2.64], R4 ;
 """
     assert unwritten_uniform_registers(listing) == {"copy_kernel": {"UR0", "UR1"}}
+
+
+def test_the_control_of_the_prefill_study_compiles_without_spills(tmp_path):
+    if find_nvcc("90a") is None:
+        pytest.skip("needs the nvcc of a CUDA toolkit that knows the architecture")
+    shutil.copy(PREFILL_CONTROL, tmp_path)
+    kernels = compile_native("dsa_indexer_prefill", PREFILL_CONTROL.name, "90a", tmp_path)
+    assert len(kernels) == 8  # two beside the room's own
+    assert [kernel for kernel in kernels if kernel.spilled_bytes > 0] == []
+    nvdisasm = find_nvdisasm()
+    if nvdisasm is None:
+        pytest.skip("needs the disassembler that Triton brings")
+    listing = disassemble(tmp_path / "native.cubin", nvdisasm)
+    products = count_instructions(listing, "QGMMA")
+    scoring = {name: count for name, count in products.items() if count > 0}
+    assert len(scoring) == 5  # the assembler drops products of which nothing is stored
+    assert set(scoring.values()) == {4}
 
 
 @pytest.fixture
