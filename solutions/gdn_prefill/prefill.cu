@@ -50,6 +50,7 @@
 #include "programmatic_launch.cuh"
 #include "register_shares.cuh"
 #include "scan.cuh"
+#include "send.cuh"
 #include "solve.cuh"
 #include "teams.cuh"
 #include "walk.cuh"
