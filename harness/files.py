@@ -93,7 +93,8 @@ def file_sha256(path: Path) -> str:
 
 
 def require_writable(*folders: Path) -> None:
-    """Raise EnvironmentUnfit for a folder that cannot be made or written into."""
+    """Raise EnvironmentUnfit for a folder that cannot be made or written into. Which variable moves
+    it is said of the builders' caches, FIB_CACHE_PATH and TVM_FFI_CACHE_DIR."""
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -102,5 +103,5 @@ def require_writable(*folders: Path) -> None:
         except OSError as error:
             raise EnvironmentUnfit(
                 f"{folder}: expected a folder that can be written, got {error}; free it, or set "
-                "FIB_CACHE_PATH for the build cache"
+                "FIB_CACHE_PATH for the build cache, TVM_FFI_CACHE_DIR for that of native routes"
             ) from error

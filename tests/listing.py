@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-_KERNEL = re.compile(r"^\.text\.(?P<name>\w+):$")
+_KERNEL = re.compile(r"^\.text\.(?P<name>\S+):$")
 _INSTRUCTION = re.compile(
     r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>[^;]*);"
 )
 _REGISTER = re.compile(r"\bUR(\d+)\b")
-_WIDTHS = {".64": 2, ".WIDE": 2, ".128": 4}  # registers that an instruction writes; else one
+_WIDTHS = {".64": 2, ".WIDE": 2, ".128": 4, ".256": 8}  # registers that are written; else one
 
 
 def find_nvdisasm() -> str | None:
@@ -39,7 +39,8 @@ def count_instructions(listing: str, opcode: str) -> dict[str, int]:
 
 def unwritten_uniform_registers(listing: str) -> dict[str, set[str]]:
     """By kernel, the uniform registers that instructions read and none writes; {} is as it should
-    be. ptxas 12.8 to 13.0 leaves such ones where a cp.async in a loop has a cache hint."""
+    be. ptxas 12.8 to 13.0 leaves such ones where a cp.async in a loop has a cache hint. Whether a
+    write comes before each read is not followed."""
     written: dict[str, set[int]] = {}
     read: dict[str, set[int]] = {}
     for kernel, found in _instructions(listing):
@@ -50,7 +51,9 @@ def unwritten_uniform_registers(listing: str) -> dict[str, set[str]]:
             wide = (width for part, width in _WIDTHS.items() if part in found["opcode"])
             written.setdefault(kernel, set()).update(range(first, first + max(wide, default=1)))
         read.setdefault(kernel, set()).update(
-            number for operand in operands for number in _registers(operand)
+            number
+            for operand in operands
+            for number in _registers(operand, found["opcode"].startswith("UTC"))
         )
     missing = {name: read[name] - written.get(name, set()) for name in read}
     return {name: {f"UR{n}" for n in sorted(of)} for name, of in missing.items() if of}
@@ -66,11 +69,16 @@ def _instructions(listing: str) -> Iterator[tuple[str, re.Match[str]]]:
             yield kernel, found
 
 
-def _registers(operand: str) -> list[int]:
+def _registers(operand: str, is_tcgen05: bool) -> list[int]:
+    """Of an address in brackets or a number the first register alone: not all have a second."""
     numbers = [int(number) for number in _REGISTER.findall(operand)]
-    # gdesc[UR4] are two descriptors of wgmma; the first, UR4 and UR5, is of no use where that
-    # operand lies in registers.
-    return [number + 2 for number in numbers] if operand.startswith("gdesc") else numbers
+    if operand.startswith("gdesc") and not is_tcgen05:
+        # Two descriptors of wgmma in four registers; the first is of no use where that operand
+        # lies in registers.
+        return [number + place for number in numbers for place in (2, 3)]
+    if operand.startswith(("gdesc", "desc")):
+        return [number + place for number in numbers[:1] for place in (0, 1)] + numbers[1:]
+    return numbers
 
 
 def _target(operands: list[str]) -> int | None:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,10 +71,11 @@ def sources_sha256(root: Path) -> str:
     return digest.hexdigest()
 
 
-def _own_builds() -> Path:
+def own_builds() -> Path:
     """Where this GPU's worker compiles native routes. A folder takes one compiler at a time, and
     workers that share it would wait for each other's rooms."""
-    gpu = os.environ.get("CUDA_VISIBLE_DEVICES") or "0"  # Ray names one
+    first, *_ = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # Ray names one
+    gpu = re.sub(r"[^\w-]", "-", first.strip()) or "0"
     return build_caches()[1] / f"gpu-{gpu}"
 
 
@@ -96,7 +98,7 @@ class Worker:
         """Take the GPU. Raises DeviceBusy, EnvironmentUnfit."""
         if self._on_gpu:
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray's: a sweep on this machine has all cores
-            os.environ["TVM_FFI_CACHE_DIR"] = str(_own_builds())
+            self._own_builds()
         device = "cuda:0" if self._on_gpu else "cpu"
         self._pool = Pool(device, self._root, self._command)
         self._pool.stand_by()  # it imports, seconds long, while all else is looked at
@@ -116,6 +118,19 @@ class Worker:
             self._pool.close()
             self._held.close()
             raise
+
+    def _own_builds(self) -> None:
+        """From here to close(): this process, and the pool's, whose environment it is."""
+        before = os.environ.get("TVM_FFI_CACHE_DIR")
+
+        def restore() -> None:
+            if before is None:
+                os.environ.pop("TVM_FFI_CACHE_DIR", None)
+            else:
+                os.environ["TVM_FFI_CACHE_DIR"] = before
+
+        os.environ["TVM_FFI_CACHE_DIR"] = str(own_builds())
+        self._held.callback(restore)
 
     def begin(self, timer: str, dataset_root: str | None, rooms: Mapping[str, Room],
               identities: Mapping[str, str]) -> None:  # fmt: skip

@@ -16,6 +16,7 @@ from harness.errors import HarnessError
 from harness.evaluate.process import KILL_WAIT_S, Garbled, TooLate, WorkerGone, WorkerProcess
 from harness.evaluate.protocol import SOLUTION_STAGES, Job, Outcome, Stage, Status
 from harness.evaluate.strays import kill_abandoned
+from harness.files import expand_home
 
 START_LIMIT_S = 120.0  # torch and Triton from a slow disk; a new CUDA context
 START_ATTEMPTS = 2
@@ -248,14 +249,14 @@ def _blame(worker: WorkerProcess, timeout_s: float, end: Exception) -> Outcome:
 def build_cache() -> Path:
     """Where flashinfer-bench's builders put sources and compiled files."""
     default = Path.home() / ".cache" / "flashinfer_bench" / "cache"
-    return Path(os.environ.get("FIB_CACHE_PATH") or default).expanduser()
+    return expand_home(os.environ.get("FIB_CACHE_PATH") or default)
 
 
 def build_caches() -> tuple[Path, Path]:
     """That folder, and where native routes are compiled: one that cannot be written is no fault
     of a solution."""
     native = os.environ.get("TVM_FFI_CACHE_DIR") or "~/.cache/tvm-ffi"
-    return build_cache(), Path(native).expanduser()
+    return build_cache(), expand_home(native)
 
 
 def worker_environment(device: str, root: Path) -> dict[str, str]:

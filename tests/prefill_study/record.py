@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ CONTROL = ROOT / "tests" / "cuda" / "prefill_control.cu"
 
 # A step of a call ends where its launch does, and begins where the one before it ended.
 LAUNCHES = ("sample", "threshold", "filter", "select", "repair")
+MOST_KEYS = 1 << 20  # that the native route takes
+SCORES = re.compile(r"normal|[a-z_]+=\d+( [a-z_]+=\d+)*")
 # In the order of Part in the control.
 PARTS = ("products", "scores", "filter")
 
@@ -164,7 +167,10 @@ def _check_head(table: Fields, path: Path) -> None:
         known = ", ".join(CEILINGS)
         raise table.fail("device", f"one whose FP8 rate was measured: {known}", path.parent.name)
     table.texts("environment")
-    table.clocks("clocks")
+    clocks = table.clocks("clocks")
+    mhz = (clocks or {}).get("sm_mhz")
+    if mhz is not None and not (isinstance(mhz, list) and len(mhz) == 2):
+        raise table.fail("clocks.sm_mhz", "the least and the most", mhz)
     protocol = table.object("protocol")
     protocol.count("warmup"), protocol.count("iterations", 1), protocol.count("rounds", 1)
     protocol.done()
@@ -189,15 +195,21 @@ def _read_size(table: Fields) -> Size:
         _read_times(table.object("steps_us"), LAUNCHES, 0.0),
         _read_times(table.object("parts_us"), PARTS, SHORTEST_US),
     )
-    if size.queries > size.keys:
-        raise table.fail("keys", f"at least the {size.queries} queries", size.keys)
+    _check_shape(table, size.queries, size.keys)
+    if sum(size.steps_us.values()) <= 0:
+        raise table.fail("steps_us", "one that takes time", size.steps_us)
     table.done()
     return size
 
 
+def _check_shape(table: Fields, queries: int, keys: int) -> None:
+    if not queries <= keys <= MOST_KEYS:
+        raise table.fail("keys", f"from the {queries} queries to {MOST_KEYS}", keys)
+
+
 def _read_failure(table: Fields) -> Failure:
     failure = Failure(
-        table.text("scores"),
+        table.text("scores", SCORES),
         table.take("is_forced", bool),
         table.count("queries", 1),
         table.count("keys", 1),
@@ -207,6 +219,9 @@ def _read_failure(table: Fields) -> Failure:
         table.number("span_us", SHORTEST_US, LONGEST_US),
         table.number("repair_us", 0.0, LONGEST_US),
     )
+    _check_shape(table, failure.queries, failure.keys)
+    if failure.repair_us > failure.span_us:
+        raise table.fail("repair_us", f"a part of {failure.span_us}", failure.repair_us)
     if failure.rows > failure.queries:
         raise table.fail("underflow", f"at most {failure.queries} failed rows", failure.rows)
     table.done()

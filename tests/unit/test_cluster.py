@@ -257,15 +257,18 @@ def test_a_worker_holds_its_gpu_until_it_is_closed(tmp_path, monkeypatch):
 def test_each_gpu_compiles_in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
     monkeypatch.setattr("harness.cluster.worker.hold_device", lambda _: nullcontext())
+    monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path))
     folders = []
-    for gpu in ("0", "3"):
-        monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path))
+    for gpu in ("0", "3", "", " 1, 2", "GPU-07f5,GPU-369f", "MIG-GPU-07f5/1/0", "../up"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu)
         worker = Worker(True, command=NO_WORKER)
         worker.open()
-        folders.append(os.environ["TVM_FFI_CACHE_DIR"])
+        folders.append(Path(os.environ["TVM_FFI_CACHE_DIR"]))
         worker.close()
-    assert folders == [str(tmp_path / "gpu-0"), str(tmp_path / "gpu-3")]
+        assert os.environ["TVM_FFI_CACHE_DIR"] == str(tmp_path)
+    assert {folder.parent for folder in folders} == {tmp_path}
+    names = ["0", "3", "0", "1", "GPU-07f5", "MIG-GPU-07f5-1-0", "---up"]
+    assert [folder.name for folder in folders] == [f"gpu-{name}" for name in names]
 
 
 def test_a_process_imports_while_the_gpu_is_looked_at_and_ends_where_that_is_refused(

@@ -51,6 +51,7 @@ def test_compiles_without_spills(room, source, architecture, count, tmp_path):
     nvdisasm = find_nvdisasm()
     if nvdisasm is not None and architecture in DISASSEMBLED:
         listing = disassemble(tmp_path / "native.cubin", nvdisasm)
+        assert len(count_instructions(listing, "EXIT")) == count  # the listing was understood
         assert unwritten_uniform_registers(listing) == {}
 
 
@@ -64,9 +65,23 @@ def test_a_uniform_register_that_nobody_writes_is_found():
         /*0040*/               @P1 LDGSTS.E.BYPASS.128 [R11+UR0+0x13200], desc[UR1][R18.64], !P1 ;
 .text.other_kernel:
         /*0000*/                   R2UR UR0, R3 ;
-        /*0010*/                   STG.E desc[UR0][R2.64], R4 ;
+        /*0010*/                   R2UR UR1, R4 ;
+        /*0020*/                   STG.E desc[UR0][R2.64], R4 ;
+.text.kernel.half_a_pair:
+        /*0000*/                   UMOV UR4, 0x1 ;
+        /*0010*/                   LDG.E R2, desc[UR4][R2.64] ;
+.text.blackwell:
+        /*0000*/                   UIADD3.64 UR76, UPT, UPT, URZ, 0x4, URZ ;
+        /*0010*/                   UTCQMMA gdesc[UR76], gdesc[UR76], tmem[UR76], UPT ;
+.text.hopper:
+        /*0000*/                   UMOV UR6, 0x1 ;
+        /*0010*/                   HGMMA.64x64x16.F32 R24, R68, gdesc[UR4], R24 ;
 """
-    assert unwritten_uniform_registers(listing) == {"copy_kernel": {"UR0", "UR1"}}
+    assert unwritten_uniform_registers(listing) == {
+        "copy_kernel": {"UR0", "UR1", "UR2"},
+        "kernel.half_a_pair": {"UR5"},
+        "hopper": {"UR7"},
+    }
 
 
 def test_the_control_of_the_prefill_study_compiles_without_spills(tmp_path):
