@@ -81,8 +81,7 @@ __device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
 __device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
 #pragma unroll 1
   for (int i = 0; i < TILE_STAGES; ++i) {
-    init_barrier(&shared.landed[i], TILE_FEEDERS);
-    init_barrier(&shared.full[i], 2);
+    init_barrier(&shared.full[i], TILE_FEEDERS + 1);
     init_barrier(&shared.free[i], PAIR * MULTIPLYING / 32);
   }
 #pragma unroll 1
@@ -91,7 +90,6 @@ __device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
     init_barrier(&shared.unit_free[i], TILE_READERS);
   }
   init_barrier(&shared.ticket_full[0], 1), init_barrier(&shared.ticket_full[1], 1);
-  init_barrier(&shared.is_ahead, 1);
   fence_barrier_init();
 }
 
@@ -133,8 +131,6 @@ __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant_
       feed_tile_weights(shared, args, rank);
     } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
       feed_tiles(shared, args);
-    } else {
-      publish_tiles(shared);
     }
   }
   __syncwarp();

@@ -1,5 +1,4 @@
-// The warps that keep the stages of tiles full: one requests weights, two gather packed rows, one
-// makes these visible to the tensor cores.
+// The warps that keep the stages of tiles full: one requests weights, two gather packed rows.
 //
 // A stage is free once both CTAs of the cluster have read theirs, whether they share weights or
 // not: so the two are never more than a ring apart.
@@ -16,17 +15,20 @@
 
 namespace {
 
-__device__ __forceinline__ TileUnit take_tile(TileShared& shared, Ring<UNIT_STAGES>& units) {
-  wait_cta_phase(&shared.unit_full[units.stage], units.parity);
-  const TileUnit unit = shared.units[units.stage];
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(&shared.unit_free[units.stage]);
-  units.advance();
-  return unit;
+// The next unit, for a warp that reads of it until it leaves it.
+__device__ __forceinline__ const TileUnit& await_tile(TileShared& shared,
+                                                      const UnitRing& units) {
+  wait_cta_phase(&shared.unit_full[units.stage()], units.parity());
+  return shared.units[units.stage()];
 }
 
-// Weights of a block of k: 64 rows for each request, two requests a warpgroup. CTAs that share them
-// request those of one warpgroup each.
+__device__ __forceinline__ void leave_tile(TileShared& shared, UnitRing& units) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(&shared.unit_free[units.stage()]);
+  ++units.turn;
+}
+
+// Weights of a block of k, 64 rows for each request. CTAs that share them request two boxes each.
 template <Kind KIND>
 __device__ __forceinline__ void request_tile(TileShared& shared, const Args& args,
                                              const TileUnit& unit, int rank, int block,
@@ -35,15 +37,14 @@ __device__ __forceinline__ void request_tile(TileShared& shared, const Args& arg
   uint64_t* full = &shared.full[stage];
   arrive_expecting(full, sizeof(shared.weights[stage]));
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int group = i / 2, half = i % 2;
-    const int row = KIND == FIRST ? unit.expert * 2 * WIDTH + half * WIDTH + unit.part * BLOCK +
-                                        group * BOX_ROWS
+  for (int i = 0; i < BOXES; ++i) {
+    const int row = KIND == FIRST ? unit.expert * 2 * WIDTH + i % 2 * WIDTH + unit.part * BLOCK +
+                                        i / 2 * BOX_ROWS
                                   : unit.expert * HIDDEN + unit.part * 2 * BLOCK + i * BOX_ROWS;
-    uint8_t* to = shared.weights[stage][group] + half * BOX_ROWS * BLOCK;
+    uint8_t* to = shared.weights[stage][i];
     if (!unit.is_shared) {
       copy_box(to, map, full, block * BLOCK, 0, 0, 0, row / 32);
-    } else if (group == rank) {
+    } else if (i / 2 == rank) {
       copy_box_to((1 << PAIR) - 1, to, map, full, block * BLOCK, 0, 0, 0, row / 32);
     }
   }
@@ -109,7 +110,7 @@ __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& a
 __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args& args, int rank) {
   const int lane = threadIdx.x % 32;
   const int rows = args.routing.counts[lane], rows_through = scan_lanes(rows);
-  Ring<UNIT_STAGES> units;
+  UnitRing units;
   Ring<TILE_STAGES> ring;
   Ring<2> tickets;
   BlankRows blank_rows = {32 * (int(blockIdx.x) - int(gridDim.x))};
@@ -120,12 +121,12 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
     wait_phase(ticket_full, tickets.parity);
     const TileUnit unit = find_tile(shared.tickets[tickets.stage], rank, rows, rows_through);
     tickets.advance();
-    wait_cta_phase(&shared.unit_free[units.stage], units.parity ^ 1);
+    wait_cta_phase(&shared.unit_free[units.stage()], units.parity() ^ 1);
     if (lane == 0) {
-      shared.units[units.stage] = unit;
-      arrive(&shared.unit_full[units.stage]);
+      shared.units[units.stage()] = unit;
+      arrive(&shared.unit_full[units.stage()]);
     }
-    units.advance();
+    ++units.turn;
     if (unit.kind == NONE) break;
     if (unit.kind == FIRST) {
       feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
@@ -196,7 +197,7 @@ __device__ __forceinline__ void request_rows(TileShared& shared,
     copy_chunk(shared.row_scales[stage] + 4 * thread, sources.row_scales);
   }
   if (thread < 2) copy_word(shared.weight_scales[stage] + thread, sources.weight_scale);
-  arrive_with_copies(&shared.landed[stage]);
+  arrive_with_copies(&shared.full[stage]);
 }
 
 template <Kind KIND>
@@ -219,37 +220,17 @@ __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& a
 
 // Two warps: gather the packed rows of unit after unit.
 __device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args) {
-  Ring<UNIT_STAGES> units;
+  UnitRing units;
   Ring<TILE_STAGES> ring;
   while (true) {
-    const TileUnit unit = take_tile(shared, units);
+    const TileUnit& unit = await_tile(shared, units);
     if (unit.kind == NONE) return;
     if (unit.kind == FIRST) {
       feed_tile_rows<FIRST>(shared, args, unit, ring);
     } else {
       feed_tile_rows<SECOND>(shared, args, unit, ring);
     }
-  }
-}
-
-// One warp: rows that have landed become visible to the tensor cores. The fence waits for the
-// thread's own copies and stores, of which this warp has none; a warp that gathers would wait for
-// its latest requests, and one that multiplies would wait in front of products.
-__device__ __forceinline__ void publish_tiles(TileShared& shared) {
-  Ring<UNIT_STAGES> units;
-  Ring<TILE_STAGES> ring;
-  while (true) {
-    const TileUnit unit = take_tile(shared, units);
-    if (unit.kind == NONE) return;
-    const int blocks = unit.kind == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;
-#pragma unroll 1
-    for (int block = 0; block < blocks; ++block) {
-      wait_cta_phase(&shared.landed[ring.stage], ring.parity);
-      publish_shared();
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) arrive(&shared.full[ring.stage]);
-      ring.advance();
-    }
+    leave_tile(shared, units);
   }
 }
 

@@ -1,8 +1,9 @@
 // Products of many packed rows: the two warpgroups that multiply, and what they write.
 //
-// A warpgroup has 128 of a tile's weight rows as columns, and all of its packed rows in one or two
-// blocks of 64. The product of a block is scaled and added while the other warpgroup's product
-// runs: the second begins each unit one product behind the first.
+// A warpgroup has 64 of a tile's packed rows, whose codes it holds in registers for a block of k,
+// and all of its weight rows, in four boxes of 64. Products of two boxes take turns: one is scaled
+// and added while the tensor cores work on the other. Only from block to block, when the registers
+// with codes change, a warpgroup has no product in flight; then the other one has.
 //
 // Of 32 weight rows a product's columns 8 j + 2 q and one more are rows 8 q + 2 j and one more: the
 // eight that a lane holds are neighbours, and leave without a way through shared memory.
@@ -12,35 +13,54 @@
 
 #include <cfloat>
 
-#include "fp8_products_128.cuh"
-#include "named_barrier.cuh"
+#include "fp8_products.cuh"
+#include "fp8_row_products.cuh"
+#include "tensor_core.cuh"
 #include "tile_feed.cuh"
 
 namespace {
 
-constexpr int COMPUTERS = 1;  // number of the barrier of both warpgroups
+constexpr int BOX_SUMS = BOX_ROWS / 2;              // of a thread, in a product
+constexpr int BOX_STEP = BOX_ROWS * BLOCK / 16;  // from box to box, as describe_start() counts
 
-// Sums of a thread: of each block of 64 packed rows, times 128 weight rows.
-template <int ROW_BLOCKS>
-using TileSums = float[ROW_BLOCKS][TILE_COLUMNS / 2];
+// Sums of a thread: of two packed rows, times all weight rows. Boxes of the first product are 64
+// rows of the linear half, the same of the gate half, and so on.
+using TileSums = float[BOXES][BOX_SUMS];
 
-// A thread's first packed row of a tile; the other one of a block is eight on.
-__device__ __forceinline__ int lane_row() {
-  return threadIdx.x % GROUP_THREADS / 32 * 16 + threadIdx.x % 32 / 4;
+// A thread's first packed row of a tile; the other one is eight on.
+__device__ __forceinline__ int lane_row() { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4; }
+
+// Where a lane finds the codes of its warp's 16 packed rows, in the first stage. The shuffle, to the
+// lane itself, makes this a register: the compiler would compute it anew for each block of k, in
+// front of the products.
+__device__ __forceinline__ uint32_t find_codes(TileShared& shared) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
+  return __shfl_sync(FULL, shared_address(shared.rows[0]) + swizzled(row, lane / 16), lane);
 }
 
-// acc += product, scaled. weight_scales: of columns 0 to 63, and 64 to 127.
-__device__ __forceinline__ void add_scaled(float (&acc)[TILE_COLUMNS / 2],
-                                           const float (&product)[TILE_COLUMNS / 2],
-                                           const float (&row_scales)[2],
-                                           const float (&weight_scales)[2]) {
+// The codes of a block of k, 32 of k each, of the 16 rows from there on: chunks 2 k and 2 k + 1.
+__device__ __forceinline__ void load_codes(uint32_t from, uint32_t (&rows)[4][4]) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float scales[2] = {row_scales[0] * weight_scales[half],
-                             row_scales[1] * weight_scales[half]};
+  for (int k = 0; k < 4; ++k) load_tiles(rows[k], from ^ 32 * k);
+}
+
+// Begins a product of the packed rows and a box of weights.
+__device__ __forceinline__ void issue_box(float (&product)[BOX_SUMS], const uint32_t (&rows)[4][4],
+                                          uint32_t weights, int box) {
+  begin_products();
 #pragma unroll
-    for (int i = half * 32; i < half * 32 + 32; ++i) acc[i] += product[i] * scales[i % 4 / 2];
+  for (int k = 0; k < 4; ++k) {
+    multiply_rows(product, rows[k], weights + box * BOX_STEP + 2 * k, k > 0);
   }
+  commit_products();
+}
+
+// sums += product, scaled. scales: of the thread's two rows.
+__device__ __forceinline__ void add_scaled(float (&sums)[BOX_SUMS],
+                                           const float (&product)[BOX_SUMS],
+                                           const float (&scales)[2]) {
+#pragma unroll
+  for (int i = 0; i < BOX_SUMS; ++i) sums[i] += product[i] * scales[i % 4 / 2];
 }
 
 // This warp has read the stage, as both CTAs of the cluster learn.
@@ -50,59 +70,70 @@ __device__ __forceinline__ void free_stage(TileShared& shared, int stage) {
   if (lane < PAIR) arrive_at(&shared.free[stage], lane);
 }
 
-template <Kind KIND, int ROW_BLOCKS>
-__device__ __forceinline__ void multiply_tile(TileShared& shared, int group, uint32_t turn,
-                                              Ring<TILE_STAGES>& ring,
-                                              TileSums<ROW_BLOCKS>& acc) {
-  if (group == 1) wait_cta_phase(&shared.is_ahead, turn);
+// The last box's product of a block is added while the next block's first one runs.
+template <Kind KIND>
+__device__ __forceinline__ void multiply_tile(TileShared& shared, Ring<TILE_STAGES>& ring,
+                                              TileSums& acc) {
+  float product[2][BOX_SUMS] = {};
+  float scales[2][2] = {};  // [of the weights][of the rows]
+  const uint32_t codes = find_codes(shared);
+#pragma unroll 1
+  for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
+    uint32_t rows[4][4];
+    const uint32_t weights = describe_start(shared.weights[ring.stage][0]);
+    wait_cta_phase(&shared.full[ring.stage], ring.parity);
+    load_codes(codes + ring.stage * sizeof(shared.rows[0]), rows);
+    issue_box(product[0], rows, weights, 0);
+    await_products<1>(product[1]);
+    add_scaled(acc[3], product[1], scales[1]);
+    issue_box(product[1], rows, weights, 1);
+    const float2 of_weights = *reinterpret_cast<const float2*>(shared.weight_scales[ring.stage]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float of_row = shared.row_scales[ring.stage][lane_row() + 8 * i];
+      scales[0][i] = of_row * of_weights.x, scales[1][i] = of_row * of_weights.y;
+    }
+    await_products<1>(product[0]);
+    add_scaled(acc[0], product[0], scales[0]);
+    issue_box(product[0], rows, weights, 2);
+    await_products<1>(product[1]);
+    add_scaled(acc[1], product[1], scales[KIND == FIRST ? 1 : 0]);
+    issue_box(product[1], rows, weights, 3);
+    await_products<1>(product[0]);
+    add_scaled(acc[2], product[0], scales[KIND == FIRST ? 0 : 1]);
+    wait_products<0>();
+    free_stage(shared, ring.stage);
+    ring.advance();
+  }
+  await_products<0>(product[1]);
+  add_scaled(acc[3], product[1], scales[1]);
+}
+
+// The stages of a unit without packed rows for this warpgroup.
+template <Kind KIND>
+__device__ __forceinline__ void pass_over_tile(TileShared& shared, Ring<TILE_STAGES>& ring) {
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.full[ring.stage], ring.parity);
-    const uint64_t weights = describe_tile(shared.weights[ring.stage][group]);
-    const float2 pair = *reinterpret_cast<const float2*>(shared.weight_scales[ring.stage]);
-    const float weight_scales[2] = {KIND == SECOND && group == 1 ? pair.y : pair.x,
-                                    KIND == SECOND && group == 0 ? pair.x : pair.y};
-#pragma unroll
-    for (int i = 0; i < ROW_BLOCKS; ++i) {
-      float product[TILE_COLUMNS / 2];
-      const uint64_t rows = describe_tile(shared.rows[ring.stage] + i * 64 * BLOCK);
-      const float* scales = shared.row_scales[ring.stage] + i * 64 + lane_row();
-      begin_products();
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        multiply_e4m3(product, at_step(rows, k), at_step(weights, k), k > 0);
-      }
-      commit_products();
-      const float row_scales[2] = {scales[0], scales[8]};
-      wait_products<0>();
-      hold_sums(product);
-      if (i == ROW_BLOCKS - 1) free_stage(shared, ring.stage);
-      if (block == 0 && i == 0 && threadIdx.x == 0) arrive(&shared.is_ahead);
-      add_scaled(acc[i], product, row_scales, weight_scales);
-    }
+    free_stage(shared, ring.stage);
     ring.advance();
   }
 }
 
-// C in place of the linear half, the first 64 columns, and each row's largest magnitude.
-template <int ROW_BLOCKS>
-__device__ __forceinline__ void activate_tile(TileShared& shared, int group,
-                                              TileSums<ROW_BLOCKS>& acc) {
+// C in place of the linear half, and the largest magnitudes of the thread's two rows.
+__device__ __forceinline__ void activate_tile(TileSums& acc, float (&peaks)[2]) {
+  peaks[0] = 0.0f, peaks[1] = 0.0f;
 #pragma unroll
-  for (int i = 0; i < ROW_BLOCKS; ++i) {
-    float peaks[2] = {};
+  for (int i = 0; i < BOXES * BOX_SUMS / 2; ++i) {
+    float& linear = acc[i / BOX_SUMS * 2][i % BOX_SUMS];
+    const float gate = acc[i / BOX_SUMS * 2 + 1][i % BOX_SUMS];
+    linear *= __fdividef(gate, 1.0f + __expf(-gate));
+    peaks[i % 4 / 2] = fmaxf(peaks[i % 4 / 2], fabsf(linear));
+  }
 #pragma unroll
-    for (int j = 0; j < 32; ++j) {
-      const float gate = acc[i][32 + j];
-      acc[i][j] *= __fdividef(gate, 1.0f + __expf(-gate));
-      peaks[j % 4 / 2] = fmaxf(peaks[j % 4 / 2], fabsf(acc[i][j]));
-    }
-#pragma unroll
-    for (int of = 0; of < 2; ++of) {
-      peaks[of] = fmaxf(peaks[of], __shfl_xor_sync(FULL, peaks[of], 1));
-      peaks[of] = fmaxf(peaks[of], __shfl_xor_sync(FULL, peaks[of], 2));
-      if (threadIdx.x % 4 == 0) shared.peaks[group][i * 64 + lane_row() + 8 * of] = peaks[of];
-    }
+  for (int i = 0; i < 2; ++i) {
+    peaks[i] = fmaxf(peaks[i], __shfl_xor_sync(FULL, peaks[i], 1));
+    peaks[i] = fmaxf(peaks[i], __shfl_xor_sync(FULL, peaks[i], 2));
   }
 }
 
@@ -110,39 +141,33 @@ __device__ __forceinline__ uint32_t pack_codes(float low, float high) {
   return __nv_cvt_float2_to_fp8x2(float2{low, high}, __NV_SATFINITE, __NV_E4M3);
 }
 
-// Quantises and writes a warpgroup's 64 columns of C. Both warpgroups' columns share a scale.
-template <int ROW_BLOCKS>
-__device__ __forceinline__ void write_tile(TileShared& shared, const Args& args,
-                                           const TileUnit& unit, int group,
-                                           TileSums<ROW_BLOCKS>& acc) {
-  activate_tile<ROW_BLOCKS>(shared, group, acc);
-  sync_threads_of(COMPUTERS, MULTIPLYING);
+// Quantises and writes 128 columns of C, which share a scale.
+__device__ __forceinline__ void write_tile(const Args& args, const TileUnit& unit, TileSums& acc) {
+  float peaks[2];
+  activate_tile(acc, peaks);
   const int quarter = threadIdx.x % 4;
 #pragma unroll
-  for (int i = 0; i < 2 * ROW_BLOCKS; ++i) {
-    const int row = i / 2 * 64 + lane_row() + i % 2 * 8;
+  for (int i = 0; i < 2; ++i) {
+    const int row = lane_row() + 8 * i;
     if (row >= unit.rows) continue;
-    const float peak = fmaxf(shared.peaks[0][row], shared.peaks[1][row]);
-    const float scale = fmaxf(peak * (1.0f / 448.0f), FLT_MIN);  // its reciprocal is finite
+    const float scale = fmaxf(peaks[i] * (1.0f / 448.0f), FLT_MIN);  // its reciprocal is finite
     const float inverse = 1.0f / scale;
-    uint8_t* c = args.c + int64_t{unit.first_row + row} * WIDTH + unit.part * BLOCK + group * 64;
+    uint8_t* c = args.c + int64_t{unit.first_row + row} * WIDTH + unit.part * BLOCK + quarter * 8;
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const float* sums = acc[i / 2] + part * 16 + i % 2 * 2;
+    for (int part = 0; part < BLOCK / 32; ++part) {
+      const float* sums = acc[part / 2 * 2] + part % 2 * 16 + i * 2;
       uint32_t codes[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         codes[j] = pack_codes(sums[4 * j] * inverse, sums[4 * j + 1] * inverse);
       }
-      *reinterpret_cast<uint2*>(c + part * 32 + quarter * 8) = {codes[0] | codes[1] << 16,
-                                                                codes[2] | codes[3] << 16};
+      *reinterpret_cast<uint2*>(c + part * 32) = {codes[0] | codes[1] << 16,
+                                                  codes[2] | codes[3] << 16};
     }
-    if (group == 0 && quarter == 0) {
+    if (quarter == 0) {
       args.c_tile_scale[(int64_t{unit.tile} * WIDTH_BLOCKS + unit.part) * TILE_ROWS + row] = scale;
     }
   }
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) count_release(args.routing.done + unit.tile);
 }
 
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
@@ -150,19 +175,18 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// Writes a warpgroup's 128 columns of the experts' outputs.
-template <int ROW_BLOCKS>
-__device__ __forceinline__ void write_outputs(const Args& args, const TileUnit& unit, int group,
-                                              const TileSums<ROW_BLOCKS>& acc) {
-  const int column = (2 * unit.part + group) * TILE_COLUMNS + threadIdx.x % 4 * 8;
+// Writes 256 columns of the experts' outputs.
+__device__ __forceinline__ void write_outputs(const Args& args, const TileUnit& unit,
+                                              const TileSums& acc) {
+  const int column = unit.part * BOXES * BOX_ROWS + threadIdx.x % 4 * 8;
 #pragma unroll
-  for (int i = 0; i < 2 * ROW_BLOCKS; ++i) {
-    const int row = i / 2 * 64 + lane_row() + i % 2 * 8;
+  for (int i = 0; i < 2; ++i) {
+    const int row = lane_row() + 8 * i;
     if (row >= unit.rows) continue;
     __nv_bfloat16* out = args.expert_out + int64_t{unit.first_row + row} * HIDDEN + column;
 #pragma unroll
-    for (int part = 0; part < TILE_COLUMNS / 32; ++part) {
-      const float* sums = acc[i / 2] + part * 16 + i % 2 * 2;
+    for (int part = 0; part < BOXES * BOX_ROWS / 32; ++part) {
+      const float* sums = acc[part / 2] + part % 2 * 16 + i * 2;
       *reinterpret_cast<uint4*>(out + part * 32) = {
           pack_bf16(sums[0], sums[1]), pack_bf16(sums[4], sums[5]), pack_bf16(sums[8], sums[9]),
           pack_bf16(sums[12], sums[13])};
@@ -170,36 +194,34 @@ __device__ __forceinline__ void write_outputs(const Args& args, const TileUnit& 
   }
 }
 
-template <Kind KIND, int ROW_BLOCKS>
+template <Kind KIND>
 __device__ __forceinline__ void compute_tile(TileShared& shared, const Args& args,
-                                             const TileUnit& unit, int group, uint32_t turn,
-                                             Ring<TILE_STAGES>& ring) {
-  TileSums<ROW_BLOCKS> acc = {};
-  multiply_tile<KIND, ROW_BLOCKS>(shared, group, turn, ring, acc);
-  if constexpr (KIND == FIRST) {
-    write_tile<ROW_BLOCKS>(shared, args, unit, group, acc);
+                                             const TileUnit& unit, Ring<TILE_STAGES>& ring) {
+  if (threadIdx.x / GROUP_THREADS * BOX_ROWS >= unit.rows) {
+    pass_over_tile<KIND>(shared, ring);
   } else {
-    write_outputs<ROW_BLOCKS>(args, unit, group, acc);
+    TileSums acc = {};
+    multiply_tile<KIND>(shared, ring, acc);
+    if (KIND == FIRST) write_tile(args, unit, acc);
+    if (KIND == SECOND) write_outputs(args, unit, acc);
   }
+  if (KIND == SECOND) return;
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) count_release(args.routing.done + unit.tile);
 }
 
 __device__ __forceinline__ void multiply_tiles(TileShared& shared, const Args& args) {
-  const int group = threadIdx.x / GROUP_THREADS;
-  Ring<UNIT_STAGES> units;
+  UnitRing units;
   Ring<TILE_STAGES> ring;
-  for (uint32_t turn = 0;; turn ^= 1) {
-    const TileUnit unit = take_tile(shared, units);
+  while (true) {
+    const TileUnit& unit = await_tile(shared, units);
     if (unit.kind == NONE) return;
-    const bool is_half = unit.rows <= TILE_ROWS / 2;
-    if (unit.kind == FIRST && is_half) {
-      compute_tile<FIRST, 1>(shared, args, unit, group, turn, ring);
-    } else if (unit.kind == FIRST) {
-      compute_tile<FIRST, 2>(shared, args, unit, group, turn, ring);
-    } else if (is_half) {
-      compute_tile<SECOND, 1>(shared, args, unit, group, turn, ring);
+    if (unit.kind == FIRST) {
+      compute_tile<FIRST>(shared, args, unit, ring);
     } else {
-      compute_tile<SECOND, 2>(shared, args, unit, group, turn, ring);
+      compute_tile<SECOND>(shared, args, unit, ring);
     }
+    leave_tile(shared, units);
   }
 }
 

@@ -10,12 +10,12 @@
 namespace {
 
 constexpr int PAIR = 2;         // CTAs of a cluster
-constexpr int TILE_ROWS = 128;  // packed rows, in blocks of 64: the rows of a product
+constexpr int TILE_ROWS = 128;  // packed rows, 64 of each warpgroup
 constexpr int TILE_STAGES = 4;  // 48 KiB each
-constexpr int TILE_COLUMNS = 128;              // weight rows of a warpgroup
-constexpr int BOX_ROWS = 64;                   // weight rows that one request brings
-constexpr int TILE_FEEDERS = 64;               // threads that request packed rows
-constexpr int TILE_READERS = (MULTIPLYING + TILE_FEEDERS) / 32 + 1;  // warps that read of units
+constexpr int BOX_ROWS = 64;    // weight rows that one request brings
+constexpr int BOXES = 4;        // of a tile
+constexpr int TILE_FEEDERS = 64;                                 // threads that request packed rows
+constexpr int TILE_READERS = (MULTIPLYING + TILE_FEEDERS) / 32;  // warps that read of units
 constexpr int TILE_DONE = MULTIPLYING / 32 * WIDTH_BLOCKS;       // counts of a finished row tile
 
 // One of the two products.
@@ -38,19 +38,23 @@ struct alignas(16) TileUnit {
   bool is_shared;       // both CTAs of the cluster have these weights
 };
 
+// Where the ring of units stands: a number alone, since registers are scarce.
+struct UnitRing {
+  uint32_t turn = 0;
+  __device__ __forceinline__ int stage() const { return turn % UNIT_STAGES; }
+  __device__ __forceinline__ uint32_t parity() const { return turn / UNIT_STAGES % 2; }
+};
+
 struct TileShared {
-  alignas(1024) uint8_t weights[TILE_STAGES][2][TILE_COLUMNS * BLOCK];  // of each warpgroup
+  alignas(1024) uint8_t weights[TILE_STAGES][BOXES][BOX_ROWS * BLOCK];
   alignas(1024) uint8_t rows[TILE_STAGES][TILE_ROWS * BLOCK];
   alignas(16) float row_scales[TILE_STAGES][TILE_ROWS];
   alignas(8) float weight_scales[TILE_STAGES][2];
-  float peaks[2][TILE_ROWS];
   alignas(16) TileUnit units[UNIT_STAGES];
   int tickets[2];
-  alignas(8) uint64_t landed[TILE_STAGES];  // rows, which tensor cores may not see yet
-  uint64_t full[TILE_STAGES], free[TILE_STAGES];
+  alignas(8) uint64_t full[TILE_STAGES], free[TILE_STAGES];
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
   uint64_t ticket_full[2];
-  uint64_t is_ahead;  // the first warpgroup's first product of a unit is there
 };
 
 // Packed rows of a row tile, counted over all experts.
