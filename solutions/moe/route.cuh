@@ -267,23 +267,41 @@ __global__ void __launch_bounds__(ROUTERS, 1)
   if (lane == 0) args.routing.block_counts[blockIdx.x * LOCAL + warp] = __popc(members);
 }
 
-// Grid: (T / 64,) rounded up. Packs 64 tokens, whose rows follow from the counts of all blocks.
-__global__ void __launch_bounds__(ROUTERS, 1)
+// Rows of an expert in some blocks of 32 tokens: in all of them, and in those ahead of a CTA's.
+struct ExpertRows {
+  int all, ahead;
+};
+
+// Rows of this warp's expert. Warps read the counts of every 32nd block, a lane an expert, which
+// lie side by side: a lane a block would take a sector for each count.
+__device__ __forceinline__ ExpertRows count_rows(const RouteArgs& args, int first_block) {
+  __shared__ ExpertRows sums[ROUTED_ROWS][LOCAL + 1];  // +1: columns start in different banks
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int num_blocks = (args.num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
+  ExpertRows sum = {};
+#pragma unroll 8
+  for (int block = warp; block < num_blocks; block += ROUTED_ROWS) {
+    const int of_block = args.routing.block_counts[block * LOCAL + lane];
+    sum.all += of_block;
+    if (block < first_block) sum.ahead += of_block;
+  }
+  sums[warp][lane] = sum;
+  __syncthreads();
+  const ExpertRows part = sums[lane][warp];
+  return {__reduce_add_sync(FULL, part.all), __reduce_add_sync(FULL, part.ahead)};
+}
+
+// Grid: (T / 64,) rounded up. Packs 64 tokens, whose rows follow from the counts of all blocks. Two
+// CTAs fit an SM: 264 pack 16 896 tokens at once.
+__global__ void __launch_bounds__(ROUTERS, 2)
     pack_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ int counts[LOCAL];
   wait_for_launches_before();
   allow_next_launch();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int num_blocks = (args.num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
   const int first_block = blockIdx.x * PACKED_BLOCKS;
-  int count = 0, before = 0;  // rows of this warp's expert: all, in blocks ahead of this CTA's
-  for (int block = lane; block < num_blocks; block += 32) {
-    const int of_block = args.routing.block_counts[block * LOCAL + warp];
-    count += of_block;
-    if (block < first_block) before += of_block;
-  }
-  count = __reduce_add_sync(FULL, count);
-  int row = rows_before(counts, count) + __reduce_add_sync(FULL, before);
+  const ExpertRows rows = count_rows(args, first_block);
+  int row = rows_before(counts, rows.all) + rows.ahead;
   if (blockIdx.x == 0 && threadIdx.x < LOCAL) {
     args.routing.counts[threadIdx.x] = counts[threadIdx.x];
   }
