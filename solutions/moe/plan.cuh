@@ -50,6 +50,9 @@ struct Args {
 };
 
 constexpr int MOST_TILES = 1024;  // row tiles of a call: 32 + 8T / rows of a tile
+// Row tiles to which weights are requested as read once. Lines that others left to be written then
+// stay in the L2: a stream of 88 MB takes 3.5 us less, of 176 MB 1.5 less, of 308 MB 1.6 more.
+constexpr int MOST_READ_ONCE = 5;
 constexpr int ROUTED_ROWS = 32;   // tokens of a CTA that routes, a warp each
 
 // A unit is 64 * TILES rows of one expert's weights times up to ROWS packed rows, all of k. Its
@@ -149,7 +152,8 @@ __device__ __forceinline__ Unit find_unit(int ticket, int rows, int rows_through
   unit.rows = min(all_rows - tile * S::ROWS, S::ROWS);
   unit.tile = tile_before + tile;
   // The L2 reads 256 bytes of a weight row at a time: a stage has to take them all.
-  unit.is_read_once = of_expert == 1 && S::BLOCKS * BLOCK == 256;
+  const bool is_few = __shfl_sync(FULL, tiles_through, 31) <= MOST_READ_ONCE;
+  unit.is_read_once = is_few && of_expert == 1 && S::BLOCKS * BLOCK == 256;
   unit.kind = is_first ? FIRST : SECOND;
   return unit;
 }
