@@ -9,7 +9,7 @@
 // Launches: routing and packing (one cluster up to 128 tokens, two launches beyond), both products
 // in one persistent kernel, combine. From the second on they are set up while the one before runs.
 //
-// Two kernels multiply. Tiles (tile_multiply.cuh), in front of which scales are put in their order,
+// Two kernels multiply. Tiles (tile_multiply.cuh), for which packing puts scales in their order,
 // serve calls that the tensor cores bind. The rest of this is of the other one, for calls that the
 // weights' bytes bind.
 //
@@ -50,7 +50,6 @@
 #include "tile_feed.cuh"
 #include "tile_multiply.cuh"
 #include "tile_plan.cuh"
-#include "tile_scales.cuh"
 
 namespace {
 
@@ -252,16 +251,17 @@ struct Call {
   cudaStream_t stream;
 };
 
-void launch_routing(const Call& call) {
+void launch_routing(const Call& call, bool has_tiles) {
   const int num_tokens = call.args.num_tokens;
-  if (num_tokens <= MOST_ALONE) {
+  if (num_tokens <= MOST_ALONE && !has_tiles) {
     const Launch it = {dim3(ROUTING_CTAS), ROUTERS, 0, CLUSTER};
     return launch(route_and_pack_kernel, it, call.stream, call.route);
   }
   const int blocks = (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
   launch(route_kernel, {dim3(blocks), ROUTERS, 0, ALONE}, call.stream, call.route);
   const int packers = (blocks + PACKED_BLOCKS - 1) / PACKED_BLOCKS;
-  launch(pack_kernel, {dim3(packers), ROUTERS, 0, CHAINED}, call.stream, call.route);
+  const Launch it = {dim3(packers), ROUTERS, 0, CHAINED};
+  launch(has_tiles ? pack_kernel<true> : pack_kernel<false>, it, call.stream, call.route);
 }
 
 void launch_combine(const Call& call, bool is_cleared) {
@@ -278,7 +278,7 @@ void run_stream(Call& call) {
       << "moe: too many tokens for units of " << S::ROWS << " rows: " << call.args.num_tokens;
   describe_weights<S>(call.args, call.w1, call.w2);
   allow_shared(stream_kernel<S>, BYTES);
-  launch_routing(call);
+  launch_routing(call, false);
   const Launch it = {dim3(call.num_sms), THREADS, BYTES, CHAINED};
   launch(stream_kernel<S>, it, call.stream, call.args);
   launch_combine(call, false);
@@ -291,9 +291,7 @@ void run_tiles(Call& call) {
       << "moe: too many tokens for tiles: " << call.args.num_tokens;
   describe_tiles(call.args, call.w1, call.w2);
   allow_shared(tile_kernel, BYTES);
-  launch_routing(call);
-  const Launch scales = {dim3(call.num_sms), SCALE_THREADS, 0, CHAINED};
-  launch(tile_scales_kernel, scales, call.stream, call.args);
+  launch_routing(call, true);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};
   launch(tile_kernel, it, call.stream, call.args);
   launch_combine(call, true);
@@ -318,7 +316,9 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
                 args.routing,
                 static_cast<float>(scaling),
                 static_cast<int>(offset),
-                args.num_tokens};
+                args.num_tokens,
+                args.x_scale,
+                args.x_tile_scale};
   call.w1 = w1.data_ptr(), call.w2 = w2.data_ptr();
   args.output = static_cast<__nv_bfloat16*>(output.data_ptr());
   call.num_sms = num_sms;

@@ -16,6 +16,7 @@
 #include "cluster.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
+#include "tile_scales.cuh"
 
 namespace {
 
@@ -35,6 +36,8 @@ struct RouteArgs {
   float scaling;
   int offset;  // of the first local expert, between -512 and 512
   int num_tokens;
+  const float* x_scale;  // [56, T]
+  float* x_tile_scale;   // [row tiles, 56, 128], for tiles alone
 };
 
 // Integers in the order of the floats.
@@ -292,7 +295,8 @@ __device__ __forceinline__ ExpertRows count_rows(const RouteArgs& args, int firs
 }
 
 // Grid: (T / 64,) rounded up. Packs 64 tokens, whose rows follow from the counts of all blocks. Two
-// CTAs fit an SM: 264 pack 16 896 tokens at once.
+// CTAs fit an SM: 264 pack 16 896 tokens at once. TILES: puts the rows' scales in the tiles' order.
+template <bool TILES>
 __global__ void __launch_bounds__(ROUTERS, 2)
     pack_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ int counts[LOCAL];
@@ -313,6 +317,11 @@ __global__ void __launch_bounds__(ROUTERS, 2)
     row = pack(args.routing, locals, token, row);
     if (warp == i && is_token) mark_absent(args.routing, locals, token);
   }
+  if (!TILES) return;
+  static_assert(PACKED_BLOCKS * ROUTED_ROWS * TOP_K == TILED_SLOTS, "a thread a slot");
+  tile_scales(args.routing, args.x_scale, args.x_tile_scale, args.num_tokens,
+              first_block * ROUTED_ROWS, counts);
+  if (blockIdx.x == 0) blank_scales(args.x_tile_scale, counts);
 }
 
 }  // namespace

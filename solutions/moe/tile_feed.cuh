@@ -150,13 +150,15 @@ struct TileSources {
   uint32_t chunks[TILE_COPIES];  // of x, from its begin
   const uint8_t* rows;
   const float *row_scales, *weight_scale;
-  int left;  // rows from the thread's first one on
+  int left;     // rows from the thread's first one on
+  bool scales;  // whether the thread copies some
 
   __device__ __forceinline__ void find(const Args& args, const TileUnit& unit) {
     constexpr uint32_t ROW = Product<KIND>::K / 16;  // chunks
     constexpr int TILE_SCALES = Product<KIND>::BLOCKS * TILE_ROWS;
     const int thread = threadIdx.x - MULTIPLYING - 32, first = thread / 8;
     left = unit.rows - first;
+    scales = thread * 4 < unit.rows;
     if (KIND == FIRST) {
       const int* tokens = args.routing.row_token + unit.first_row;
 #pragma unroll
@@ -193,7 +195,7 @@ __device__ __forceinline__ void request_rows(TileShared& shared,
       copy_chunk(to + i * COPY_ROWS * BLOCK, sources.rows + sources.byte(i));
     }
   }
-  if (thread < TILE_ROWS / 4) {
+  if (sources.scales) {
     copy_chunk(shared.row_scales[stage] + 4 * thread, sources.row_scales);
   }
   if (thread < 2) copy_word(shared.weight_scales[stage] + thread, sources.weight_scale);
