@@ -11,11 +11,13 @@ constexpr int BATCH = 4;                      // few tokens have more local expe
 constexpr int COMBINE_PARTS = HIDDEN / (COMBINERS * COMBINED);
 
 static_assert(COMBINE_PARTS * COMBINERS * COMBINED == HIDDEN, "parts of a row are equal");
+static_assert(COMBINE_PARTS == SLABS, "a part is a slab");
 
 struct CombineArgs {
   Routing routing;
   const __nv_bfloat16* expert_out;  // [capacity, 7168]
   __nv_bfloat16* output;            // [T, 7168]
+  int first_part;                   // what is in front is there
   bool is_cleared;                  // rows without a local expert are zeros
 };
 
@@ -52,12 +54,13 @@ __device__ __forceinline__ void add_slots(const CombineArgs& args, const Weighed
   }
 }
 
-// Grid: (T, 7). Slots come from launches that ended before this one could begin, so they are read
-// before the wait.
+// Grid: (T, parts that are left of 7). Slots come from launches that ended before this one could
+// begin, so they are read before the wait.
 __global__ void __launch_bounds__(COMBINERS)
     combine_kernel(const __grid_constant__ CombineArgs args) {
   const int64_t token = blockIdx.x;
-  const int column = (blockIdx.y * COMBINERS + threadIdx.x) * COMBINED;
+  const int part = args.first_part + blockIdx.y;
+  const int column = (part * COMBINERS + threadIdx.x) * COMBINED;
   const int64_t slot = token * TOP_K + threadIdx.x % TOP_K;
   const WeighedRow mine = {args.routing.slot_row[slot], args.routing.slot_weight[slot]};
   uint32_t slots = __ballot_sync(FULL, mine.row >= 0) & ((1u << TOP_K) - 1);

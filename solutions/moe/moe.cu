@@ -10,8 +10,8 @@
 // in one persistent kernel, combine. From the second on they are set up while the one before runs.
 //
 // Two kernels multiply. Tiles (tile_multiply.cuh), for which packing puts scales in their order,
-// serve calls that the tensor cores bind. The rest of this is of the other one, for calls that the
-// weights' bytes bind.
+// and beside which most sums are taken, serve calls that the tensor cores bind. The rest of this is
+// of the other one, for calls that the weights' bytes bind.
 //
 // The persistent kernel, one CTA an SM: units are 64 TILES weight rows of an expert times up to
 // ROWS packed rows, taken in order from a counter, the first product's before the second's. A warp
@@ -47,6 +47,7 @@
 #include "plan.cuh"
 #include "register_shares.cuh"
 #include "route.cuh"
+#include "tile_combine.cuh"
 #include "tile_feed.cuh"
 #include "tile_multiply.cuh"
 #include "tile_plan.cuh"
@@ -89,6 +90,8 @@ __device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
     init_barrier(&shared.unit_free[i], TILE_READERS);
   }
   init_barrier(&shared.ticket_full[0], 1), init_barrier(&shared.ticket_full[1], 1);
+#pragma unroll 1
+  for (int i = 0; i < SLICES; ++i) init_barrier(&shared.slice_full[i], 1);
   fence_barrier_init();
 }
 
@@ -130,6 +133,8 @@ __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant_
       feed_tile_weights(shared, args, rank);
     } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
       feed_tiles(shared, args);
+    } else {
+      combine_slabs(shared, args);
     }
   }
   __syncwarp();
@@ -225,7 +230,7 @@ int64_t place_scratch(uint8_t* base, int64_t num_tokens, Args& args) {
   scratch.take(routing.row_token, capacity);
   scratch.take(routing.counts, LOCAL);
   scratch.take(routing.ticket, 1);
-  scratch.take(routing.done, MOST_TILES);
+  scratch.take(routing.done, MOST_TILES + SLABS);
   scratch.take(routing.slot_local, num_tokens);
   scratch.take(routing.block_counts, (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS * LOCAL);
   scratch.take(args.c, 2 * capacity * WIDTH);
@@ -264,9 +269,10 @@ void launch_routing(const Call& call, bool has_tiles) {
   launch(has_tiles ? pack_kernel<true> : pack_kernel<false>, it, call.stream, call.route);
 }
 
-void launch_combine(const Call& call, bool is_cleared) {
-  const CombineArgs args = {call.args.routing, call.args.expert_out, call.args.output, is_cleared};
-  const dim3 grid(call.args.num_tokens, COMBINE_PARTS);
+void launch_combine(const Call& call, int first_part, bool is_cleared) {
+  const CombineArgs args = {call.args.routing, call.args.expert_out, call.args.output, first_part,
+                            is_cleared};
+  const dim3 grid(call.args.num_tokens, COMBINE_PARTS - first_part);
   launch(combine_kernel, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
 
@@ -281,7 +287,7 @@ void run_stream(Call& call) {
   launch_routing(call, false);
   const Launch it = {dim3(call.num_sms), THREADS, BYTES, CHAINED};
   launch(stream_kernel<S>, it, call.stream, call.args);
-  launch_combine(call, false);
+  launch_combine(call, 0, false);
 }
 
 void run_tiles(Call& call) {
@@ -294,7 +300,7 @@ void run_tiles(Call& call) {
   launch_routing(call, true);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};
   launch(tile_kernel, it, call.stream, call.args);
-  launch_combine(call, true);
+  launch_combine(call, SLABS - 1, true);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.

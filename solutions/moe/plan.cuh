@@ -28,7 +28,7 @@ struct Routing {
   int* row_token;      // [8T]
   int* counts;         // [32] packed rows of each local expert
   int* ticket;         // [1] the next unit that nobody has taken
-  int* done;           // [MOST_TILES] finished parts of a row tile of C
+  int* done;           // [MOST_TILES] finished parts of a row tile of C; [SLABS] tiles of a slab
   uint2* slot_local;   // [T] eight local experts of a byte each, 255: not local
   int* block_counts;   // [T / 32, 32] packed rows of each expert in 32 tokens
 };
@@ -50,6 +50,7 @@ struct Args {
 };
 
 constexpr int MOST_TILES = 1024;  // row tiles of a call: 32 + 8T / rows of a tile
+constexpr int SLABS = 7;          // of the output's columns, which are added up one after the other
 // Row tiles to which weights are requested as read once. Lines that others left to be written then
 // stay in the L2: a stream of 88 MB takes 3.5 us less, of 176 MB 1.5 less, of 308 MB 1.6 more.
 constexpr int MOST_READ_ONCE = 5;

@@ -183,7 +183,7 @@ __device__ __forceinline__ void mark_absent(const Routing& routing, uint2 locals
 
 // What later launches count in starts at zero.
 __device__ __forceinline__ void clear_counters(const Routing& routing) {
-  for (int i = threadIdx.x; i < MOST_TILES; i += blockDim.x) routing.done[i] = 0;
+  for (int i = threadIdx.x; i < MOST_TILES + SLABS; i += blockDim.x) routing.done[i] = 0;
   if (threadIdx.x == 0) *routing.ticket = 0;
 }
 

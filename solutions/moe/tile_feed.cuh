@@ -86,10 +86,18 @@ __device__ __forceinline__ void take_ticket(TileShared& shared, const Args& args
   }
 }
 
+// A unit of the second product is written, -1: there is none. The warps that multiply leave this to
+// the one that requests: the release waits until their writes are in the L2.
+__device__ __forceinline__ void count_slab(const Args& args, int slab) {
+  if (slab >= 0) count_release(args.routing.done + MOST_TILES + slab);
+}
+
+// slab_before: of the unit before.
 template <Kind KIND>
 __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& args,
                                                const TileUnit& unit, int rank, int next_slot,
-                                               BlankRows& blank_rows, Ring<TILE_STAGES>& ring) {
+                                               int slab_before, BlankRows& blank_rows,
+                                               Ring<TILE_STAGES>& ring) {
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
   // Tickets have two places: the other CTA has read the last one but one.
   static_assert(TILE_STAGES + AHEAD < WIDTH_BLOCKS, "CTAs are less than a ring apart");
@@ -99,6 +107,8 @@ __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& a
     if (threadIdx.x % 32 == 0) {
       request_tile<KIND>(shared, args, unit, rank, block, ring.stage);
       if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) take_ticket(shared, args, next_slot);
+      // This unit's first block is read: what the warps that did so wrote before is theirs to tell.
+      if (block == TILE_STAGES) count_slab(args, slab_before);
     }
     __syncwarp();
     if (KIND == FIRST) blank_rows.advance(args), blank_rows.advance(args);
@@ -114,6 +124,7 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
   Ring<TILE_STAGES> ring;
   Ring<2> tickets;
   BlankRows blank_rows = {32 * (int(blockIdx.x) - int(gridDim.x))};
+  int slab = -1;  // of the unit before
   if (rank == 0 && lane == 0) take_ticket(shared, args, 0);
   while (true) {
     uint64_t* ticket_full = &shared.ticket_full[tickets.stage];
@@ -129,10 +140,16 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
     ++units.turn;
     if (unit.kind == NONE) break;
     if (unit.kind == FIRST) {
-      feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, slab, blank_rows, ring);
     } else {
-      feed_tile_unit<SECOND>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_tile_unit<SECOND>(shared, args, unit, rank, tickets.stage, slab, blank_rows, ring);
+      slab = unit.part / SLAB_PARTS;
     }
+  }
+  if (slab >= 0) {  // the last unit but the one that says there is none
+    const UnitRing last = {units.turn - 2};
+    wait_cta_phase(&shared.unit_free[last.stage()], last.parity());
+    if (lane == 0) count_slab(args, slab);
   }
   while (blank_rows.advance(args)) {
   }

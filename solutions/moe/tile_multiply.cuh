@@ -30,9 +30,9 @@ using TileSums = float[BOXES][BOX_SUMS];
 // A thread's first packed row of a tile; the other one is eight on.
 __device__ __forceinline__ int lane_row() { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4; }
 
-// Where a lane finds the codes of its warp's 16 packed rows, in the first stage. The shuffle, to the
-// lane itself, makes this a register: the compiler would compute it anew for each block of k, in
-// front of the products.
+// Where a lane finds the codes of its warp's 16 packed rows, in the first stage. The shuffle, to
+// the lane itself, makes this a register: the compiler would compute it anew for each block of k,
+// in front of the products.
 __device__ __forceinline__ uint32_t find_codes(TileShared& shared) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
   return __shfl_sync(FULL, shared_address(shared.rows[0]) + swizzled(row, lane / 16), lane);

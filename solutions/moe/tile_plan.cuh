@@ -27,7 +27,11 @@ struct Product {
   static constexpr int PARTS = KIND == FIRST ? WIDTH / BLOCK : HIDDEN / (2 * BLOCK);
 };
 
-static_assert(Product<FIRST>::PARTS % PAIR == 0 && Product<SECOND>::PARTS % PAIR == 0,
+constexpr int SLAB_PARTS = Product<SECOND>::PARTS / SLABS, SLAB_COLUMNS = HIDDEN / SLABS;
+constexpr int SLICES = 12, SLICE_BYTES = 2 * SLAB_COLUMNS;  // rows of a slab on their way to sums
+
+static_assert(SLAB_PARTS * SLABS == Product<SECOND>::PARTS, "slabs are equal");
+static_assert(Product<FIRST>::PARTS % PAIR == 0 && SLAB_PARTS % PAIR == 0,
               "a row tile without a partner has an even number of parts");
 
 struct alignas(16) TileUnit {
@@ -36,6 +40,13 @@ struct alignas(16) TileUnit {
   int first_row, rows;  // packed
   int tile;             // row tile, counted over all experts
   bool is_shared;       // both CTAs of the cluster have these weights
+};
+
+// A row of the experts' outputs, its weight, and the token if it is the last row of one, else -1.
+struct Summand {
+  int row;
+  float weight;
+  int token;
 };
 
 // Where the ring of units stands: a number alone, since registers are scarce.
@@ -48,13 +59,15 @@ struct UnitRing {
 struct TileShared {
   alignas(1024) uint8_t weights[TILE_STAGES][BOXES][BOX_ROWS * BLOCK];
   alignas(1024) uint8_t rows[TILE_STAGES][TILE_ROWS * BLOCK];
+  alignas(128) uint8_t slices[SLICES][SLICE_BYTES];
+  Summand summands[32 * TOP_K];
   alignas(16) float row_scales[TILE_STAGES][TILE_ROWS];
   alignas(8) float weight_scales[TILE_STAGES][2];
   alignas(16) TileUnit units[UNIT_STAGES];
   int tickets[2];
   alignas(8) uint64_t full[TILE_STAGES], free[TILE_STAGES];
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
-  uint64_t ticket_full[2];
+  uint64_t ticket_full[2], slice_full[SLICES];
 };
 
 // Packed rows of a row tile, counted over all experts.
@@ -75,16 +88,19 @@ __device__ __forceinline__ TileRows find_rows(int tile, int rows, int rows_throu
 }
 
 // The tile that one CTA of a cluster has of a ticket, found by a whole warp whose lanes hold the
-// rows of an expert each and their sums. As in find_unit(), all of the first product come first.
+// rows of an expert each and their sums. As in find_unit(), all of the first product come first;
+// those of the second come slab by slab.
 __device__ __forceinline__ TileUnit find_tile(int ticket, int rank, int rows, int rows_through) {
   const int tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, tiles_through = scan_lanes(tiles);
   const int first_units = __shfl_sync(FULL, tiles_through, 31) * (Product<FIRST>::PARTS / PAIR);
   const bool is_first = ticket < first_units;
-  const int parts = is_first ? Product<FIRST>::PARTS : Product<SECOND>::PARTS;
-  const int index = is_first ? ticket : ticket - first_units;
+  const int parts = is_first ? Product<FIRST>::PARTS : SLAB_PARTS;
+  const int slab_units = __shfl_sync(FULL, tiles_through, 31) * (SLAB_PARTS / PAIR);
+  const int slab = is_first ? 0 : (ticket - first_units) / max(slab_units, 1);
+  const int index = is_first ? ticket : ticket - first_units - slab * slab_units;
   const int expert = __popc(__ballot_sync(FULL, tiles_through * (parts / PAIR) <= index));
   TileUnit unit = {};
-  if (expert == LOCAL) return unit;
+  if (expert == LOCAL || slab >= SLABS) return unit;
   const int of_expert = __shfl_sync(FULL, tiles, expert);
   const int tile_before = __shfl_sync(FULL, tiles_through, expert) - of_expert;
   const int within = index - tile_before * (parts / PAIR), pairs = of_expert / PAIR;
@@ -92,6 +108,7 @@ __device__ __forceinline__ TileUnit find_tile(int ticket, int rank, int rows, in
   const int tile = unit.is_shared ? PAIR * (within % pairs) + rank : of_expert - 1;
   unit.kind = is_first ? FIRST : SECOND;
   unit.part = unit.is_shared ? within / pairs : PAIR * (within - pairs * parts) + rank;
+  unit.part += slab * SLAB_PARTS;
   unit.tile = tile_before + tile;
   const TileRows place = find_rows(unit.tile, rows, rows_through, tiles_through);
   unit.expert = place.expert, unit.first_row = place.first_row, unit.rows = place.rows;
