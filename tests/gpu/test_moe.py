@@ -320,6 +320,15 @@ def test_tiles_of_any_number_of_rows(weights, counts, kernel, monkeypatch):
     assert_passes(output, refer(inputs), TILED_RATIO)
 
 
+def test_tiles_of_tokens_with_any_number_of_experts(weights, kernel, monkeypatch):
+    choices = [[*range(72, 72 + token % 9), *range(8 - token % 9)] for token in range(1700)]
+    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((len(choices), TILES),))
+    inputs = random_inputs(route_to(choices), weights, 64, seed=38, device="cuda")
+    poison_workspace()
+    (output,) = call(ROOM, list(inputs.values()), (empty_output(len(choices)),))
+    assert_passes(output, refer(inputs), TILED_RATIO)
+
+
 def test_streams_share_the_device(weights):
     """Calls that run side by side: no CTA waits for one that finds no room."""
     lengths = [1, 60, 901, 40, 2000, 5000]
