@@ -8,6 +8,7 @@
 #include "async_copy.cuh"
 #include "device_flags.cuh"
 #include "plan.cuh"
+#include "prefetch_box.cuh"
 #include "read_once.cuh"
 #include "small_copy.cuh"
 #include "tensor_map.cuh"
@@ -48,6 +49,17 @@ __device__ __forceinline__ void request_weights(SharedMemory<S>& shared, const A
   }
 }
 
+// Weights of a unit of the second product go to the L2 before the ring has room for them. With few
+// experts it is full while C is awaited, and DRAM would have nothing to do.
+template <typename S>
+__device__ __forceinline__ void prefetch_unit(const Args& args, const Unit& unit) {
+  const int row = unit.expert * HIDDEN + unit.part * 64 * S::TILES;
+#pragma unroll 1
+  for (int block = 0; block < WIDTH_BLOCKS; ++block) {
+    prefetch_box_once(&args.w2, block * BLOCK, row);
+  }
+}
+
 // One warp: takes units, tells the others of them, requests their weights.
 template <typename S>
 __device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args& args) {
@@ -66,6 +78,7 @@ __device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args
     }
     units.advance();
     if (unit.kind == NONE) return;
+    if (lane == 0 && unit.kind == SECOND && unit.is_read_once) prefetch_unit<S>(args, unit);
     const int blocks = unit.kind == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;
 #pragma unroll 1
     for (int block = 0; block < blocks; block += S::BLOCKS) {
