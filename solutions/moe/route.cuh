@@ -25,9 +25,9 @@ constexpr int ROUTERS = 32 * ROUTED_ROWS;  // threads
 constexpr int MOST_ALONE = 128;            // tokens that one launch routes and packs
 constexpr int ROUTING_CTAS = 8;            // of that launch, one cluster
 constexpr int PACKED_BLOCKS = 2;           // blocks of 32 tokens that a CTA of pack_kernel packs
-constexpr int TAKEN = INT32_MIN;           // below the key of every finite score
 
 static_assert(MOST_ALONE <= ROUTING_CTAS * ROUTED_ROWS, "a warp a token");
+static_assert(TOP_K == LANE_EXPERTS, "a lane that gives all slots has keys for them");
 
 struct RouteArgs {
   const float* logits;         // [T, 256]
@@ -76,6 +76,41 @@ __device__ __forceinline__ bool is_group_kept(float score) {
   return better < KEPT_GROUPS;
 }
 
+// The expert with the n-th greatest of a warp's keys, in lane n from 0 to 7. A lane first puts its
+// own in order, equal ones in that of the experts: then a round looks at one key of each lane.
+__device__ __forceinline__ int take_best(int (&keys)[LANE_EXPERTS]) {
+  const int lane = threadIdx.x % 32;
+  int ids[LANE_EXPERTS];
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; ++i) ids[i] = i;
+#pragma unroll
+  for (int pass = 0; pass < LANE_EXPERTS; ++pass) {
+#pragma unroll
+    for (int i = pass % 2; i + 1 < LANE_EXPERTS; i += 2) {
+      const int key = keys[i], id = ids[i];
+      const bool is_less = key < keys[i + 1];
+      keys[i] = max(key, keys[i + 1]), keys[i + 1] = min(key, keys[i + 1]);
+      ids[i] = is_less ? ids[i + 1] : id, ids[i + 1] = is_less ? id : ids[i + 1];
+    }
+  }
+  uint32_t order = 0;  // four bits each
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; ++i) order |= ids[i] << 4 * i;
+  int mine = 0;
+#pragma unroll
+  for (int round = 0; round < TOP_K; ++round) {
+    const int best = __reduce_max_sync(FULL, keys[0]);
+    const int from = __ffs(__ballot_sync(FULL, keys[0] == best)) - 1;
+    const int expert = from * LANE_EXPERTS + (__shfl_sync(FULL, order, from) & 0xf);
+    if (lane == round) mine = expert;
+    if (lane != from) continue;
+    order >>= 4;
+#pragma unroll
+    for (int i = 0; i + 1 < TOP_K - round; ++i) keys[i] = keys[i + 1];
+  }
+  return mine;
+}
+
 // A token's slot as lanes 0 to 7 hold it: expert and score without bias.
 struct Slot {
   int expert;
@@ -102,26 +137,12 @@ __device__ __forceinline__ Slot choose_experts(const RouteArgs& args, int token)
   const bool is_kept = is_group_kept(score_group(biased));
 #pragma unroll
   for (int i = 0; i < LANE_EXPERTS; ++i) keys[i] = key_of(is_kept ? biased[i] : -FLT_MAX);
-  Slot slot = {};
+  const int expert = take_best(keys);
+  Slot slot = {expert, 0.0f};
 #pragma unroll
-  for (int round = 0; round < TOP_K; ++round) {
-    int most = keys[0];
-#pragma unroll
-    for (int i = 1; i < LANE_EXPERTS; ++i) most = max(most, keys[i]);
-    const int best = __reduce_max_sync(FULL, most);
-    unsigned found = EXPERTS;
-    float score = 0.0f;
-#pragma unroll
-    for (int i = LANE_EXPERTS - 1; i >= 0; --i) {
-      if (keys[i] == best) found = lane * LANE_EXPERTS + i, score = scores[i];
-    }
-    const unsigned expert = __reduce_min_sync(FULL, found);
-    score = __shfl_sync(FULL, score, expert / LANE_EXPERTS);
-#pragma unroll
-    for (int i = 0; i < LANE_EXPERTS; ++i) {
-      if (lane * LANE_EXPERTS + i == expert) keys[i] = TAKEN;
-    }
-    if (lane == round) slot = {static_cast<int>(expert), score};
+  for (int i = 0; i < LANE_EXPERTS; ++i) {
+    const float score = __shfl_sync(FULL, scores[i], expert / LANE_EXPERTS);
+    if (expert % LANE_EXPERTS == i) slot.score = score;
   }
   return slot;
 }
@@ -216,7 +237,7 @@ __device__ __forceinline__ void route_to_first(FewTokens& shared, const RouteArg
 }
 
 // Grid: (8,), one cluster. Routes up to 128 tokens, of which each CTA has every eighth: a warp
-// takes 1300 instructions, and 32 warps of an SM would wait for one another. The first CTA packs.
+// takes 900 instructions, and 32 warps of an SM would wait for one another. The first CTA packs.
 __global__ void __launch_bounds__(ROUTERS, 1)
     route_and_pack_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ FewTokens shared;
