@@ -45,6 +45,7 @@ static_assert(COMPUTING == 128 * (TILE / HALF) * (BLOCK / 2), "a warpgroup for e
 static_assert(int64_t{MOST_BLOCKS} * (MOST_KEYS / TILE) * MOST_CTAS < INT32_MAX,
               "a tile of the line times a CTA");
 static_assert(SEGMENTS * Tuning::TIES >= TOPK, "the best of equal scores are kept");
+static_assert(Tuning::TIES + 1 + ROWS < CAPACITY, "what passes with the last of a tie is stored");
 static_assert(LAG < STAGES - 1, "a stage that is waited for depends on no tile that is held back");
 static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDING_REGISTERS) <=
                   THREADS * (64 * 1024 / THREADS / 8 * 8),

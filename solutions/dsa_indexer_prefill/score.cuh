@@ -47,11 +47,17 @@ __device__ __forceinline__ void turn_products(float (&x)[64], float scale,
   for (int i = 0; i < 64; ++i) x[i] *= signs[i / 2 % 2];
 }
 
-// Sum over the heads, without the scale, of the lane's query, in the first or second row of its
-// two. Twice max(x, 0) is x + |x|, which the units of the multiply-adds compute; a maximum is the
-// work of others, at half their rate. Each takes every other head.
-__device__ __forceinline__ float weigh(const float (&x)[64], const float (&weights)[32],
-                                       bool is_second) {
+// A score that is as good as computed: the sums over half of the heads each, and the scale.
+struct Score {
+  float own, other, scale;
+  __device__ float value() const { return (own + other) * scale; }
+};
+
+// Sums over the heads of the lane's query, in the first or second row of its two. Twice max(x, 0)
+// is x + |x|, which the units of the multiply-adds compute; a maximum is the work of others, at
+// half their rate. Each takes every other head.
+__device__ __forceinline__ Score weigh(const float (&x)[64], const float (&weights)[32],
+                                       float scale, bool is_second) {
   float sums[2][2] = {};  // [row][of even or odd heads]
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
@@ -63,7 +69,8 @@ __device__ __forceinline__ float weigh(const float (&x)[64], const float (&weigh
     }
   }
   const float first = sums[0][0] + sums[0][1], second = sums[1][0] + sums[1][1];
-  return (is_second ? second : first) + __shfl_xor_sync(FULL, is_second ? first : second, 2);
+  const float others = __shfl_xor_sync(FULL, is_second ? first : second, 2);
+  return {is_second ? second : first, others, fabsf(scale)};
 }
 
 // The row of a tile whose score this lane has in the end.
@@ -83,7 +90,7 @@ __device__ __forceinline__ void load_weights(const Rows& rows, float (&weights)[
 }
 
 // Warpgroups: two halves of a tile's keys by two pairs of queries. While one weighs its sums, the
-// products of others are under way.
+// products of others are under way; while its own are, it passes on the scores of the tile before.
 template <Mode MODE>
 __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) {
   wait_for_launches_before();  // what is stored takes the place of what they read
@@ -101,6 +108,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
     if (first == end) return;
     Sink<MODE> sink(shared, args, rows);
     float weights[32], x[64] = {};
+    Score score = {};
     load_weights(rows, weights);
     const uint32_t queries =
         lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * PAIR_BYTES);
@@ -109,13 +117,15 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
       wait_cta_phase(&shared.full[stage.at], stage.parity);
       start_products(x, tiles + stage.at * (TILE_BYTES >> 4), queries);
       const float scale = shared.scales[stage.at][row];
+      if (tile > first) sink.take(score.value(), place_of(tile - 1, row));
       const bool turns = __any_sync(FULL, scale < 0.0f);  // and all lanes have read theirs
       await_sums<0>(x);
       if (speaks) arrive(&shared.free[stage.at]);
       stage.advance();
       if (turns) turn_products(x, scale, row & 8);
-      sink.take(weigh(x, weights, row & 8) * fabsf(scale), place_of(tile, row));
+      score = weigh(x, weights, scale, row & 8);
     }
+    sink.take(score.value(), place_of(end - 1, row));
     sink.close(shared, args, rows);
     __syncwarp();  // no lane reads rows from here on
     if (speaks) arrive(&shared.block_free[buffer.at()]);

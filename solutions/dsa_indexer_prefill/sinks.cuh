@@ -49,12 +49,12 @@ struct Sink<Mode::FILTER> {
   OwnRange range;
   uint2* candidates;
   float threshold;
-  uint32_t place, ties_end, end;
+  uint32_t place, limit;  // one vote more than the ties may take; then the end of the segment
 
   __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
       : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]) {
     place = segment(shared, args, rows) * CAPACITY;
-    ties_end = place + ties(rows), end = place + CAPACITY;
+    limit = place + ties(rows) + ROWS;
   }
 
   // Whether the block's first tile is one of the piece.
@@ -70,7 +70,7 @@ struct Sink<Mode::FILTER> {
   static __device__ int ties(const Rows& rows) {
     const Piece& piece = rows.piece;
     const Range range = {rows.start[own_query()], rows.length[own_query()]};
-    if (range.length == 0) return 0;
+    if (range.length == 0) return 1;
     const int first = max(piece.first, range.first_tile()), tiles = range.tiles();
     const int last = min(piece.first + piece.tiles, range.first_tile() + tiles);
     return Tuning::TIES * max(last - first, 0) / tiles + 1;
@@ -82,13 +82,15 @@ struct Sink<Mode::FILTER> {
     const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
     const uint32_t own = __ballot_sync(FULL, passes) & of_query;
     const uint32_t at = place + __popc(own & lanes_before_now());
-    if (passes && at < end) candidates[at] = make_uint2(__float_as_uint(score), key);
+    if (passes && at < limit) candidates[at] = make_uint2(__float_as_uint(score), key);
     place += __popc(own);
-    // In a segment that is full enough, scores at the threshold no longer pass.
-    const bool is_full = place >= ties_end;
+    const bool is_full = place + ROWS > limit;
     if (!__any_sync(FULL, is_full)) return;
-    threshold = is_full && threshold < INFINITY ? score_of(key_of(threshold) + 1) : threshold;
-    ties_end = is_full ? ~0u : ties_end;
+    // From here on scores at the threshold no longer pass.
+    const uint32_t beyond = limit % CAPACITY;
+    if (!is_full || beyond == 0) return;
+    limit += CAPACITY - beyond;
+    if (threshold < INFINITY) threshold = score_of(key_of(threshold) + 1);
   }
 
   __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
@@ -107,16 +109,16 @@ struct Sink<Mode::FILTER> {
 
 template <>
 struct Sink<Mode::REPAIR> {
-  OwnRange range;
+  const Rows& rows;  // read for each score: registers are few
   uint32_t* keys;
 
   static __device__ uint32_t* keys_of(const Args& args, int query) {
     return args.keys + (static_cast<int64_t>(blockIdx.x) * BLOCK + query) * args.num_keys;
   }
   __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
-      : range(rows), keys(keys_of(args, own_query())) {}
+      : rows(rows), keys(keys_of(args, own_query())) {}
   __device__ void take(float score, int key) {
-    if (range.holds(key)) keys[key] = key_of(score);
+    if (OwnRange(rows).holds(key)) keys[key] = key_of(score);
   }
   __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
     sync_first<COMPUTING>();  // all scores are stored
