@@ -11,6 +11,28 @@ namespace {
 
 constexpr int GUESSING = 256, SELECTING = 512;  // threads
 constexpr int CLOSE = 3;  // of the sample: so near to its rank a threshold may lie
+constexpr int HELD = 16;  // samples in a lane's registers
+constexpr int FEW_SLOTS = 32 * HELD;
+
+// The sampled scores of a range, and at which rank of them its threshold is looked for.
+struct Samples {
+  const float* scores;
+  int count, need;
+  __device__ Samples(const Args& args, int row, const Range& range) {
+    const int end = range.start + range.length;
+    int first = range.start / STRETCH, last = (end - 1) / STRETCH;
+    first += sampled_key(first) < range.start, last -= sampled_key(last) >= end;
+    count = last - first + 1;
+    need = min(static_cast<int>(static_cast<int64_t>(count) * Tuning::WANTED / range.length) + 1,
+               count);
+    scores = args.samples + static_cast<int64_t>(row) * args.slots + first;
+  }
+};
+
+// Above infinity are keys of no number.
+__device__ __forceinline__ float threshold_of(uint32_t key) {
+  return score_of(min(key, key_of(INFINITY)));
+}
 
 // What a candidate of the query must score. A threshold that is too high or too low costs time, not
 // a key: select_kernel counts.
@@ -26,19 +48,54 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
     if (threadIdx.x == 0) args.thresholds[row] = -INFINITY;
     return;
   }
-  const int end = range.start + range.length;
-  int first = range.start / STRETCH, last = (end - 1) / STRETCH;
-  first += sampled_key(first) < range.start, last -= sampled_key(last) >= end;
-  const int count = last - first + 1;
-  const int need = min(static_cast<int>(static_cast<int64_t>(count) * Tuning::WANTED /
-                                        range.length) + 1, count);
-  const float* samples = args.samples + static_cast<int64_t>(row) * args.slots + first;
+  const Samples samples(args, row, range);
   const Bracket bracket =
-      find_rank<GUESSING, 12>(memory, count, need, key_of(-INFINITY), NAN_KEY, CLOSE,
-                              [&](int i) { return key_of(samples[i]); });
-  // Above infinity are keys of no number.
-  const uint32_t key = min(bracket.low, key_of(INFINITY));
-  if (threadIdx.x == 0) args.thresholds[row] = score_of(key);
+      find_rank<GUESSING, 12>(memory, samples.count, samples.need, key_of(-INFINITY), NAN_KEY,
+                              CLOSE, [&](int i) { return key_of(samples.scores[i]); });
+  if (threadIdx.x == 0) args.thresholds[row] = threshold_of(bracket.low);
+}
+
+// A key of order that `need` keys reach, and one more at most, unless they are equal. By halves: the
+// warp holds all of at most FEW_SLOTS samples.
+__device__ __forceinline__ uint32_t find_close(const Samples& samples) {
+  uint32_t keys[HELD], low = ~0u, high = 0;
+#pragma unroll
+  for (int j = 0; j < HELD; ++j) {
+    const int i = threadIdx.x % 32 + 32 * j;
+    const uint32_t key = key_of(samples.scores[min(i, samples.count - 1)]);
+    low = min(low, key), high = max(high, key);
+    keys[j] = i < samples.count ? key : NO_SCORE;
+  }
+  low = __reduce_min_sync(FULL, low), high = __reduce_max_sync(FULL, high);
+  for (int reach_low = samples.count; low < high && reach_low > samples.need + 1;) {
+    const uint32_t middle = high - (high - low) / 2;
+    int reach = 0;
+#pragma unroll
+    for (int j = 0; j < HELD; ++j) reach += keys[j] >= middle;
+    reach = __reduce_add_sync(FULL, reach);
+    if (reach >= samples.need) {
+      low = middle, reach_low = reach;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+// The same for few samples: a warp a query.
+// Grid: (ceil(Q / 8),)
+__global__ void __launch_bounds__(GUESSING)
+    warp_threshold_kernel(const __grid_constant__ Args args) {
+  const int row = blockIdx.x * (GUESSING / 32) + threadIdx.x / 32;
+  allow_next_launch();
+  const Range range = row < args.num_queries ? load_range(args, row) : Range{0, 0};
+  wait_for_launches_before();
+  if (row == 0 && threadIdx.x == 0) args.failed[0] = 0;
+  if (row >= args.num_queries) return;
+  const bool is_whole = range.length <= Tuning::WHOLE;
+  const float threshold =
+      is_whole ? -INFINITY : threshold_of(find_close(Samples(args, row, range)));
+  if (threadIdx.x % 32 == 0) args.thresholds[row] = threshold;
 }
 
 // In shared memory, in front of the keys of args.most_candidates, and then their ids.

@@ -28,7 +28,7 @@ BUILDS = [
     ("dsa_indexer", "index.cu", "90a", 5),
     ("gdn_prefill", "prefill.cu", "90a", 3),
     ("moe", "moe.cu", "90a", 6),
-    ("dsa_indexer_prefill", "prefill.cu", "90a", 5),
+    ("dsa_indexer_prefill", "prefill.cu", "90a", 6),
 ]
 
 
