@@ -65,6 +65,7 @@ __device__ __forceinline__ void gather_tile(SharedMemory& shared, const Args& ar
   }
   const int key = sampled_key(place_of(tile, feeder()));
   if (key < args.num_keys) copy_word(&shared.scales[stage][feeder()], args.scales + key);
+  arrive_with_copies(&shared.full[stage]);
 }
 
 // Four keys' scales a lane: their rows follow one another.
@@ -137,64 +138,39 @@ __device__ __forceinline__ void place_rows(SharedMemory& shared, const Args& arg
   rows.threshold[feeder()] = threshold;
 }
 
-// Tells the warps that compute of gathered tiles once they have landed, LAG behind their request.
-struct Announcer {
-  Turn<STAGES> next;
-  int pending = 0;
-
-  __device__ void announce(SharedMemory& shared) {
-    publish_shared();
-    arrive(&shared.full[next.at]);
-    next.advance();
-    --pending;
-  }
-  __device__ void request_made(SharedMemory& shared) {
-    commit_copies();
-    if (++pending <= LAG) return;
-    wait_copies<LAG>();
-    announce(shared);
-  }
-  __device__ void finish(SharedMemory& shared) {
-    wait_copies<0>();
-    while (pending > 0) announce(shared);
-  }
-};
-
 template <Mode MODE>
 __device__ __forceinline__ void feed(SharedMemory& shared, const Args& args) {
   constexpr bool IS_SAMPLE = MODE == Mode::SAMPLE;
   constexpr int STEP = IS_SAMPLE ? 1 : FEEDING / 32;
+  constexpr int EARLY = IS_SAMPLE ? 3 : 1;  // requests that are on their way while queries land
   if (MODE != Mode::FILTER) wait_for_launches_before();
   Walk<MODE> walk(shared, args);
   Piece piece;
   Turn<STAGES> stage;
   Side buffer;
-  Announcer announcer;
   int ahead = IS_SAMPLE ? 0 : __shfl_sync(FULL, feeder() / 32, 0);  // tiles before my next one
   stage.advance(ahead);
   for (bool is_last = false; !is_last; buffer.advance()) {
     is_last = !walk.next(piece);
-    // The block before the last may still wait for tiles that I hold back.
-    if (IS_SAMPLE) announcer.finish(shared);
     wait_cta_phase(&shared.block_free[buffer.at()], buffer.parity() ^ 1);  // the first wait is none
     if (feeder() == 0) shared.rows[buffer.at()].piece = piece;
     if (!is_last) request_queries<MODE>(shared, args, buffer.at(), piece.block);
-    commit_copies();
     const int end = piece.first + piece.tiles;
     int tile = piece.first + ahead;
     const auto request = [&] {
       wait_cta_phase(&shared.free[stage.at], stage.parity ^ 1);
       if (IS_SAMPLE) {
         gather_tile(shared, args, stage.at, tile);
-        announcer.request_made(shared);
       } else {
         fetch_tile(shared, args, stage.at, tile);
       }
       stage.advance(STEP), tile += STEP;
     };
-    if (tile < end) request();  // on its way while the queries land
+#pragma unroll 1
+    for (int i = 0; i < EARLY && tile < end; ++i) request();
     if (MODE == Mode::FILTER) wait_for_launches_before();  // for thresholds: the rest are inputs
     if (!is_last) place_rows<MODE>(shared, args, buffer.at(), piece.block);
+    commit_copies();
     wait_copies<0>();
     publish_shared();
     arrive(&shared.block_full[buffer.at()]);

@@ -27,7 +27,6 @@ constexpr uint32_t FULL = ~0u;
 // Reasoned, not measured: docs/kernels/dsa_indexer_prefill.md, "Native route".
 struct Tuning {
   static constexpr int STAGES = 6;              // 96 KiB of keys
-  static constexpr int LAG = 3;                 // tiles in flight: two others are ready meanwhile
   static constexpr int COMPUTING_REGISTERS = 112, FEEDING_REGISTERS = 32;
   static constexpr int STRETCH = 48;            // keys of which one is sampled
   static constexpr int WANTED = 3840;           // candidates: rank 80 in the sample of any range
@@ -35,7 +34,7 @@ struct Tuning {
   static constexpr int CAPACITY = 832;          // candidates of a query in a segment: 480 are usual
   static constexpr int TIES = 264;              // kept of a tie at the threshold by each warp
 };
-constexpr int STAGES = Tuning::STAGES, LAG = Tuning::LAG, STRETCH = Tuning::STRETCH;
+constexpr int STAGES = Tuning::STAGES, STRETCH = Tuning::STRETCH;
 constexpr int CAPACITY = Tuning::CAPACITY;
 constexpr int MOST_BLOCKS = 1024;  // of a launch
 constexpr int MOST_CTAS = 132;     // of a launch, one an SM; and so pieces of a block
@@ -46,7 +45,6 @@ static_assert(int64_t{MOST_BLOCKS} * (MOST_KEYS / TILE) * MOST_CTAS < INT32_MAX,
               "a tile of the line times a CTA");
 static_assert(SEGMENTS * Tuning::TIES >= TOPK, "the best of equal scores are kept");
 static_assert(Tuning::TIES + 1 + ROWS < CAPACITY, "what passes with the last of a tie is stored");
-static_assert(LAG < STAGES - 1, "a stage that is waited for depends on no tile that is held back");
 static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDING_REGISTERS) <=
                   THREADS * (64 * 1024 / THREADS / 8 * 8),
               "registers that the CTA starts with");
