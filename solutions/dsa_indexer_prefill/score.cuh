@@ -115,11 +115,11 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
 #pragma unroll 1
     for (int tile = first; tile < end; ++tile) {
       wait_cta_phase(&shared.full[stage.at], stage.parity);
+      const float scale = shared.scales[stage.at][row];
       if (MODE == Mode::SAMPLE) publish_shared();  // what others' copies wrote
       start_products(x, tiles + stage.at * (TILE_BYTES >> 4), queries);
-      const float scale = shared.scales[stage.at][row];
-      if (tile > first) sink.take(score.value(), place_of(tile - 1, row));
       const bool turns = __any_sync(FULL, scale < 0.0f);  // and all lanes have read theirs
+      if (tile > first) sink.take(score.value(), place_of(tile - 1, row));
       await_sums<0>(x);
       if (speaks) arrive(&shared.free[stage.at]);
       stage.advance();
