@@ -5,6 +5,7 @@
 
 #include "async_copy.cuh"
 #include "barrier_wait.cuh"
+#include "elect.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
 #include "small_copy.cuh"
@@ -84,9 +85,9 @@ __device__ __forceinline__ void fetch_tile(SharedMemory& shared, const Args& arg
                                            int tile) {
   request_scales(shared, args, stage, tile);
   arrive_with_copies(&shared.full[stage]);
-  if (feeder() % 32 != 0) return;
+  if (!is_elected()) return;
   arrive_expecting(&shared.full[stage], TILE_BYTES);
-#pragma unroll 1
+#pragma unroll
   for (int group = 0; group < SEGMENTS; ++group) {
     copy_box(group_of_rows(shared, stage, tile, group), &args.map, &shared.full[stage], 0,
              tile * TILE + group * ROWS);
