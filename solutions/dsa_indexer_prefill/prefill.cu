@@ -9,7 +9,7 @@
 // Five launches, each set up while the one before it runs:
 //   1. score_kernel<SAMPLE>   scores of one key of each 48
 //   2. threshold_kernel       from these, what a candidate must score: some 3840 of a range will;
-//                             warp_threshold_kernel where they are few
+//                             warp_threshold_kernel of few samples, or for many queries
 //   3. score_kernel<FILTER>   all scores, of which candidates alone are stored
 //   4. select_kernel          the 2048 best candidates, where all are there: a certificate
 //   5. score_kernel<REPAIR>   queries without the certificate, from all of their scores
@@ -115,11 +115,11 @@ void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream,
     launch(score_kernel<Mode::SAMPLE>, args, sms, THREADS, SCORE_BYTES, stream, is_first);
   }
   if (is_scored) {
-    const bool is_few = args.slots <= FEW_SLOTS;
-    constexpr int WARPS = GUESSING / 32;
-    launch(is_few ? warp_threshold_kernel : threshold_kernel, args,
-           is_few ? (args.num_queries + WARPS - 1) / WARPS : args.num_queries, GUESSING, 0, stream,
-           is_first && !is_sampled);
+    const bool by_warps = args.slots <= FEW_SLOTS || args.num_queries >= MANY_QUERIES;
+    const int rows = by_warps ? GUESSING / 32 : 1;  // of a CTA
+    const int guessing_ctas = (args.num_queries + rows - 1) / rows;
+    launch(by_warps ? warp_threshold_kernel : threshold_kernel, args, guessing_ctas, GUESSING, 0,
+           stream, is_first && !is_sampled);
     launch(score_kernel<Mode::FILTER>, args, sms, THREADS, SCORE_BYTES, stream, false);
   }
   launch(select_kernel, args, args.num_queries, SELECTING, select_bytes, stream,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "lane_now.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
 #include "rank.cuh"
@@ -13,6 +14,7 @@ constexpr int GUESSING = 256, SELECTING = 512;  // threads
 constexpr int CLOSE = 3;  // of the sample: so near to its rank a threshold may lie
 constexpr int HELD = 16;  // samples in a lane's registers
 constexpr int FEW_SLOTS = 32 * HELD;
+constexpr int MANY_QUERIES = 1024;  // keep all SMs busy with a warp each
 
 // The sampled scores of a range, and at which rank of them its threshold is looked for.
 struct Samples {
@@ -55,25 +57,15 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
   if (threadIdx.x == 0) args.thresholds[row] = threshold_of(bracket.low);
 }
 
-// A key of order that `need` keys reach, and one more at most, unless they are equal. By halves: the
-// warp holds all of at most FEW_SLOTS samples.
-__device__ __forceinline__ uint32_t find_close(const Samples& samples) {
-  uint32_t keys[HELD], low = ~0u, high = 0;
-#pragma unroll
-  for (int j = 0; j < HELD; ++j) {
-    const int i = threadIdx.x % 32 + 32 * j;
-    const uint32_t key = key_of(samples.scores[min(i, samples.count - 1)]);
-    low = min(low, key), high = max(high, key);
-    keys[j] = i < samples.count ? key : NO_SCORE;
-  }
-  low = __reduce_min_sync(FULL, low), high = __reduce_max_sync(FULL, high);
-  for (int reach_low = samples.count; low < high && reach_low > samples.need + 1;) {
+// A key of order that `need` keys reach, and one more at most, unless they are equal. By halves:
+// reach_of(key) counts, low and high are the least and the most of `count` keys.
+template <typename Reach>
+__device__ __forceinline__ uint32_t halve(uint32_t low, uint32_t high, int count, int need,
+                                          Reach reach_of) {
+  for (int reach_low = count; low < high && reach_low > need + 1;) {
     const uint32_t middle = high - (high - low) / 2;
-    int reach = 0;
-#pragma unroll
-    for (int j = 0; j < HELD; ++j) reach += keys[j] >= middle;
-    reach = __reduce_add_sync(FULL, reach);
-    if (reach >= samples.need) {
+    const int reach = reach_of(middle);
+    if (reach >= need) {
       low = middle, reach_low = reach;
     } else {
       high = middle - 1;
@@ -82,19 +74,89 @@ __device__ __forceinline__ uint32_t find_close(const Samples& samples) {
   return low;
 }
 
-// The same for few samples: a warp a query.
+// The same of at most FEW_SLOTS keys, which the warp holds in registers.
+template <typename Key>
+__device__ __forceinline__ uint32_t find_close(int count, int need, Key key_at) {
+  uint32_t keys[HELD], low = ~0u, high = 0;
+#pragma unroll
+  for (int j = 0; j < HELD; ++j) {
+    const int i = threadIdx.x % 32 + 32 * j;
+    const uint32_t key = key_at(min(i, count - 1));
+    low = min(low, key), high = max(high, key);
+    keys[j] = i < count ? key : NO_SCORE;
+  }
+  low = __reduce_min_sync(FULL, low), high = __reduce_max_sync(FULL, high);
+  return halve(low, high, count, need, [&](uint32_t middle) {
+    int reach = 0;
+#pragma unroll
+    for (int j = 0; j < HELD; ++j) reach += keys[j] >= middle;
+    return __reduce_add_sync(FULL, reach);
+  });
+}
+
+// Stores the keys that reach `least` in `few`, as long as there is room. Returns how many they are.
+__device__ __forceinline__ int gather_reaching(const Samples& samples, uint32_t least,
+                                               uint32_t (&few)[FEW_SLOTS]) {
+  int stored = 0;
+  for (int first = 0; first < samples.count; first += 32 * 8) {
+    const Keys<32, 8> keys(first + threadIdx.x % 32, samples.count,
+                           [&](int i) { return key_of(samples.scores[i]); });
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const bool reaches = keys.of[j] >= least;
+      const uint32_t all = __ballot_sync(FULL, reaches);
+      const int at = stored + __popc(all & lanes_before_now());
+      if (reaches && at < FEW_SLOTS) few[at] = keys.of[j];
+      stored += __popc(all);
+    }
+  }
+  __syncwarp();
+  return stored;
+}
+
+// Of many samples one in some says which matter: all that reach its rank and four deviations.
+__device__ __forceinline__ uint32_t find_close_of_many(const Samples& samples,
+                                                       uint32_t (&few)[FEW_SLOTS]) {
+  const auto key_at = [&](int i) { return key_of(samples.scores[i]); };
+  const int step = (samples.count + FEW_SLOTS - 1) / FEW_SLOTS;
+  const int thin = (samples.count + step - 1) / step;
+  const float rank = static_cast<float>(samples.need) / step;
+  const int reach = min(static_cast<int>(rank + 4 * sqrtf(rank)) + 4, thin);
+  const uint32_t least = find_close(thin, reach, [&](int i) { return key_at(i * step); });
+  const int count = gather_reaching(samples, least, few);
+  if (samples.need <= count && count <= FEW_SLOTS) {
+    return find_close(count, samples.need, [&](int i) { return few[i]; });
+  }
+  return halve(LEAST_KEY, NAN_KEY, samples.count, samples.need, [&](uint32_t middle) {
+    int found = 0;
+    for (int first = 0; first < samples.count; first += 32 * 8) {
+      const Keys<32, 8> keys(first + threadIdx.x % 32, samples.count, key_at);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) found += keys.of[j] >= middle;
+    }
+    return __reduce_add_sync(FULL, found);
+  });
+}
+
+// The same as threshold_kernel by a warp a query: faster for few samples, or for many queries.
 // Grid: (ceil(Q / 8),)
 __global__ void __launch_bounds__(GUESSING)
     warp_threshold_kernel(const __grid_constant__ Args args) {
+  __shared__ uint32_t few[GUESSING / 32][FEW_SLOTS];
   const int row = blockIdx.x * (GUESSING / 32) + threadIdx.x / 32;
   allow_next_launch();
   const Range range = row < args.num_queries ? load_range(args, row) : Range{0, 0};
   wait_for_launches_before();
   if (row == 0 && threadIdx.x == 0) args.failed[0] = 0;
   if (row >= args.num_queries) return;
-  const bool is_whole = range.length <= Tuning::WHOLE;
-  const float threshold =
-      is_whole ? -INFINITY : threshold_of(find_close(Samples(args, row, range)));
+  float threshold = -INFINITY;
+  if (range.length > Tuning::WHOLE) {
+    const Samples samples(args, row, range);
+    const auto key_at = [&](int i) { return key_of(samples.scores[i]); };
+    threshold = threshold_of(samples.count <= FEW_SLOTS
+                                 ? find_close(samples.count, samples.need, key_at)
+                                 : find_close_of_many(samples, few[threadIdx.x / 32]));
+  }
   if (threadIdx.x % 32 == 0) args.thresholds[row] = threshold;
 }
 

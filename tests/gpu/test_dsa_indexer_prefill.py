@@ -205,6 +205,18 @@ def test_hostile_scores(kind, count, select):
     check(select(inputs), inputs, iter([scores[start:end] for start, end in ranges]))
 
 
+@pytest.mark.parametrize("kind", HOSTILE_KINDS)
+def test_hostile_scores_for_a_thousand_queries(kind, select):
+    """As many as get their thresholds by a warp each, from more samples than a warp holds."""
+    count = 30_000
+    scores = torch.from_numpy(hostile_scores(kind, count)).cuda()
+    ranges = [(0, count), (count // 30, count), (0, count - 1), (7, 9000), (5, 2053)] * 205
+    inputs = inputs_with_scores(scores.cpu(), ranges, device="cuda")
+    rows = [*range(10), *range(500, 510), *range(1015, 1025)]
+    own = iter([scores[ranges[row][0] : ranges[row][1]] for row in rows])
+    check(select(inputs), inputs, own, rows=rows)
+
+
 def test_not_finite_scores_rank_first(select):
     scores = torch.randn(20_000, device="cuda")
     scores[[3, 900, 19_999]] = float("nan")
