@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_test.cuh"
 #include "barrier_wait.cuh"
 #include "feed.cuh"
 #include "overlapped_products.cuh"
@@ -109,12 +110,13 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
     Sink<MODE> sink(shared, args, rows);
     float weights[32], x[64] = {};
     Score score = {};
+    bool is_there = false;  // the next tile is: asked long before it is needed
     load_weights(rows, weights);
     const uint32_t queries =
         lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * PAIR_BYTES);
 #pragma unroll 1
     for (int tile = first; tile < end; ++tile) {
-      wait_cta_phase(&shared.full[stage.at], stage.parity);
+      if (!is_there) wait_cta_phase(&shared.full[stage.at], stage.parity);
       const float scale = shared.scales[stage.at][row];
       if (MODE == Mode::SAMPLE) publish_shared();  // what others' copies wrote
       start_products(x, tiles + stage.at * (TILE_BYTES >> 4), queries);
@@ -123,6 +125,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
       await_sums<0>(x);
       if (speaks) arrive(&shared.free[stage.at]);
       stage.advance();
+      is_there = is_cta_phase_over(&shared.full[stage.at], stage.parity);
       if (turns) turn_products(x, scale, row & 8);
       score = weigh(x, weights, scale, row & 8);
     }
