@@ -15,15 +15,19 @@
 
 namespace {
 
-// The next unit, for a warp that reads of it.
+// The next unit, for a warp that reads of it until it leaves it.
 template <typename S>
-__device__ __forceinline__ Unit take_unit(SharedMemory<S>& shared, Ring<UNIT_STAGES>& units) {
-  wait_phase(&shared.unit_full[units.stage], units.parity);
-  const Unit unit = shared.units[units.stage];
+__device__ __forceinline__ const Unit& await_unit(SharedMemory<S>& shared,
+                                                  const UnitRing& units) {
+  wait_phase(&shared.unit_full[units.stage()], units.parity());
+  return shared.units[units.stage()];
+}
+
+template <typename S>
+__device__ __forceinline__ void leave_unit(SharedMemory<S>& shared, UnitRing& units) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(&shared.unit_free[units.stage]);
-  units.advance();
-  return unit;
+  if (threadIdx.x % 32 == 0) arrive(&shared.unit_free[units.stage()]);
+  ++units.turn;
 }
 
 template <typename S>
@@ -56,16 +60,16 @@ __device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
   static_assert(AHEAD >= S::BLOCKS, "a unit is counted after its last stage");
   const int lane = threadIdx.x % 32, rows_through = scan_lanes(rows);
-  Ring<UNIT_STAGES> units;
+  UnitRing units;
   Ring<S::WEIGHT_STAGES> ring;
   while (true) {
     const Unit unit = find_unit<S>(__shfl_sync(FULL, ticket, 0), rows, rows_through);
-    wait_phase(&shared.unit_free[units.stage], units.parity ^ 1);
+    wait_phase(&shared.unit_free[units.stage()], units.parity() ^ 1);
     if (lane == 0) {
-      shared.units[units.stage] = unit;
-      arrive(&shared.unit_full[units.stage]);
+      shared.units[units.stage()] = unit;
+      arrive(&shared.unit_full[units.stage()]);
     }
-    units.advance();
+    ++units.turn;
     if (unit.kind == NONE) return;
     const int blocks = unit.kind == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;
     uint64_t* done = args.told.done + unit.tile;
@@ -189,15 +193,16 @@ __device__ __forceinline__ void feed_c(SharedMemory<S>& shared, const Args& args
 // Three warps: request the rows of unit after unit.
 template <typename S>
 __device__ __forceinline__ void feed_rows(SharedMemory<S>& shared, const Args& args) {
-  Ring<UNIT_STAGES> units;
+  UnitRing units;
   Ring<S::ROW_STAGES> ring;
-  for (int turn = 0;; turn ^= 1) {
-    const Unit unit = take_unit(shared, units);
+  while (true) {
+    const Unit unit = await_unit(shared, units);
+    float* weight_scales = shared.weight_scales[units.turn % 2];
+    leave_unit(shared, units);
     // The unit before the last one, whose scales these replace, is read once a stage of the last
     // one is free: a unit has more stages than the ring.
     static_assert(S::ROW_STAGES < S::SECOND_STAGES, "see above");
     if (unit.kind == NONE) return;
-    float* weight_scales = shared.weight_scales[turn];
     if (unit.kind == FIRST) {
       feed_x(shared, args, unit, weight_scales, ring);
     } else {

@@ -9,8 +9,9 @@
 
 #include <cfloat>
 
+#include "barrier_wait.cuh"
 #include "feed.cuh"
-#include "fp8_products.cuh"
+#include "fp8_wide_products.cuh"
 #include "named_barrier.cuh"
 #include "plan.cuh"
 #include "warpgroup.cuh"
@@ -27,8 +28,8 @@ struct Rings {
   Ring<S::ROW_STAGES> rows;
 
   __device__ __forceinline__ void wait(SharedMemory<S>& shared) const {
-    wait_phase(&shared.weights_full[weights.stage], weights.parity);
-    wait_phase(&shared.rows_full[rows.stage], rows.parity);
+    wait_cta_phase(&shared.weights_full[weights.stage], weights.parity);
+    wait_cta_phase(&shared.rows_full[rows.stage], rows.parity);
   }
   // This warp has read the stage.
   __device__ __forceinline__ void free(SharedMemory<S>& shared) const {
@@ -52,6 +53,13 @@ template <typename S>
 __device__ __forceinline__ uint64_t row_tile(SharedMemory<S>& shared, int stage, int step,
                                              int first_row) {
   return describe_tile(shared.rows[stage][step] + first_row * BLOCK);
+}
+
+// A tile that all lanes name. Through the shuffle its place is one number: the compiler would keep
+// each step's, and has no registers left.
+__device__ __forceinline__ uint64_t hold_tile(uint64_t tile) {
+  const uint32_t start = __shfl_sync(FULL, static_cast<uint32_t>(tile), 0);
+  return start | tile >> 32 << 32;
 }
 
 // acc = the first product of a unit. Of four slots the first two are the linear half, the others
@@ -110,54 +118,57 @@ __device__ __forceinline__ void multiply_x(SharedMemory<S>& shared, const float*
   }
 }
 
-// Products of a block of C, [piece with a scale of its own][tile][..]: codes and what they round
-// off, side by side or one added to the other.
+// Products of a block of C, [piece with a scale of its own][tile][..], of so many tiles as fit the
+// registers. Columns of codes come first, then those of what they round off.
 template <typename S>
-using Pieces = float[S::SUBS][S::TILES][S::PLANES * S::COLUMNS / 2];
+using Pieces = float[S::SUBS][S::TILES_AT_ONCE][S::COLUMNS];
 
 template <typename S>
 __device__ __forceinline__ void issue_pieces(SharedMemory<S>& shared, const Rings<S>& at, int step,
-                                             int group, Pieces<S>& product) {
-  const int first = 2 * group * S::COLUMNS;
-  const uint64_t codes = row_tile(shared, at.rows.stage, step, first);
-  const uint64_t residuals = row_tile(shared, at.rows.stage, step, first + S::COLUMNS);
+                                             int first_tile, int group, Pieces<S>& product) {
+  const uint64_t rows = hold_tile(row_tile(shared, at.rows.stage, step, 2 * group * S::COLUMNS));
+  const uint64_t all_weights = hold_tile(weight_tile(shared, at.weights.stage, step, first_tile));
 #pragma unroll
-  for (int tile = 0; tile < S::TILES; ++tile) {
-    const uint64_t weights = weight_tile(shared, at.weights.stage, step, tile);
+  for (int tile = 0; tile < S::TILES_AT_ONCE; ++tile) {
+    const uint64_t weights = at_step(all_weights, tile * (64 * BLOCK / 32));
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       auto& sums = product[k / S::TILES][tile];
-      multiply_e4m3(sums, at_step(weights, k), at_step(codes, k), k % S::TILES > 0);
-      if (S::PLANES == 1) {
-        multiply_e4m3(sums, at_step(weights, k), at_step(residuals, k), true);
-      }
+      multiply_e4m3(sums, at_step(weights, k), at_step(rows, k), k % S::TILES > 0);
     }
   }
 }
 
-// acc += the products of a block, scaled.
+// Of each column of a block of C.
 template <typename S>
-__device__ __forceinline__ void add_pieces(Pieces<S>& product, const float* row_scales,
-                                           const float* weight_scales, Sums<S>& acc) {
-  constexpr int COUNT = S::COLUMNS / 2;
-  float scales[S::SUBS][S::COLUMNS / 4];  // of each column
+using PieceScales = float[S::SUBS][S::COLUMNS / 4];
+
+template <typename S>
+__device__ __forceinline__ void load_piece_scales(const float* row_scales,
+                                                  PieceScales<S>& scales) {
 #pragma unroll
   for (int i = 0; i < S::COLUMNS / 4; ++i) {
     const float* of_row = row_scales + 4 * (i / 2 * 8 + lane_column() + i % 2);
 #pragma unroll
     for (int sub = 0; sub < S::SUBS; ++sub) scales[sub][i] = of_row[sub * S::TILES];
   }
+}
+
+// acc += the products of a block, scaled. weight_scale: of all tiles at once.
+template <typename S>
+__device__ __forceinline__ void add_pieces(Pieces<S>& product, const PieceScales<S>& scales,
+                                           float weight_scale, int first_tile, Sums<S>& acc) {
+  constexpr int COUNT = S::COLUMNS / 2;
 #pragma unroll
-  for (int tile = 0; tile < S::TILES; ++tile) {
-    const float of_weights = weight_scales[tile / 2 * WIDTH_BLOCKS];
+  for (int tile = 0; tile < S::TILES_AT_ONCE; ++tile) {
 #pragma unroll
     for (int sub = 0; sub < S::SUBS; ++sub) {
       auto& sums = product[sub][tile];
       hold_sums(sums);
 #pragma unroll
       for (int i = 0; i < COUNT; ++i) {
-        const float sum = S::PLANES == 2 ? sums[i] + sums[(S::PLANES - 1) * COUNT + i] : sums[i];
-        acc[tile][i] += sum * (scales[sub][i / 4 * 2 + i % 2] * of_weights);
+        acc[first_tile + tile][i] += (sums[i] + sums[COUNT + i]) *
+                                     (scales[sub][i / 4 * 2 + i % 2] * weight_scale);
       }
     }
   }
@@ -167,26 +178,30 @@ __device__ __forceinline__ void add_pieces(Pieces<S>& product, const float* row_
 template <typename S>
 __device__ __forceinline__ void multiply_c(SharedMemory<S>& shared, const float* weight_scales,
                                            int group, Rings<S>& rings, Sums<S>& acc) {
+  static_assert(S::TILES_AT_ONCE <= 2, "tiles at once lie in one block of weights");
 #pragma unroll 1
   for (int block = 0; block < WIDTH_BLOCKS; block += S::BLOCKS) {
     rings.wait(shared);
     publish_shared();
 #pragma unroll
-    for (int first = 0; first < S::BLOCKS; first += S::ISSUED) {
+    for (int first = 0; first < S::BLOCKS * S::TILES; first += S::ISSUED * S::TILES_AT_ONCE) {
+      const int first_step = first / S::TILES, first_tile = first % S::TILES;
       Pieces<S> product[S::ISSUED];
       begin_products();
 #pragma unroll
       for (int i = 0; i < S::ISSUED; ++i) {
-        issue_pieces<S>(shared, rings, first + i, group, product[i]);
+        issue_pieces<S>(shared, rings, first_step + i, first_tile, group, product[i]);
       }
       commit_products();
       wait_products<0>();
 #pragma unroll
       for (int i = 0; i < S::ISSUED; ++i) {
-        const int step = first + i;
-        add_pieces<S>(product[i],
-                      shared.row_scales[rings.rows.stage][step] + 4 * group * S::COLUMNS,
-                      weight_scales + block + step, acc);
+        const int step = first_step + i;
+        PieceScales<S> scales;
+        load_piece_scales<S>(
+            shared.row_scales[rings.rows.stage][step] + 4 * group * S::COLUMNS, scales);
+        add_pieces<S>(product[i], scales,
+                      weight_scales[first_tile / 2 * WIDTH_BLOCKS + block + step], first_tile, acc);
       }
     }
     __syncwarp();
@@ -340,23 +355,23 @@ __device__ __forceinline__ void pass_over(SharedMemory<S>& shared, const Unit& u
 template <typename S>
 __device__ __forceinline__ void multiply_units(SharedMemory<S>& shared, const Args& args) {
   const int group = threadIdx.x / GROUP_THREADS;
-  Ring<UNIT_STAGES> units;
+  UnitRing units;
   Rings<S> rings;
-  for (int turn = 0;; turn ^= 1) {
-    const Unit unit = take_unit(shared, units);
+  while (true) {
+    const Unit& unit = await_unit(shared, units);
+    const float* weight_scales = shared.weight_scales[units.turn % 2];
     if (unit.kind == NONE) return;
+    Sums<S> acc = {};
     if (unit.rows <= group * S::COLUMNS) {
       pass_over(shared, unit, rings);
-      continue;
-    }
-    Sums<S> acc = {};
-    if (unit.kind == FIRST) {
-      multiply_x<S>(shared, shared.weight_scales[turn], group, rings, acc);
+    } else if (unit.kind == FIRST) {
+      multiply_x<S>(shared, weight_scales, group, rings, acc);
       write_c<S>(shared, args, unit, group, acc);
     } else {
-      multiply_c<S>(shared, shared.weight_scales[turn], group, rings, acc);
+      multiply_c<S>(shared, weight_scales, group, rings, acc);
       write_out<S>(shared, args, unit, group, acc);
     }
+    leave_unit(shared, units);
   }
 }
 

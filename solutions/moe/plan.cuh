@@ -86,9 +86,9 @@ struct Shape {
   static constexpr int SECOND_UNITS = HIDDEN / (64 * TILES);
   static constexpr int SUBS = 4 / TILES;                 // scales of C in a block of k
   static constexpr int BLOCKS = TILES == 1 ? 2 : 1;      // of k in a stage: 16 KiB of weights
-  // Few columns leave the tensor cores reading weights: codes of C and what they round off are then
-  // columns side by side of one product. For more columns they are two, added in place.
-  static constexpr int PLANES = TILES == 1 ? 2 : 1;      // in a product
+  // Codes of C and what they round off are columns side by side of one product: with less than 64
+  // columns it is the weights' way to the tensor cores that takes the time.
+  static constexpr int TILES_AT_ONCE = TILES == 1 ? 1 : 2;  // times C, between two waits
   static constexpr int ISSUED = ROWS == 16 ? 2 : 1;      // blocks of C between two waits
   static constexpr int FIRST_STAGES = HIDDEN_BLOCKS / BLOCKS;
   static constexpr int SECOND_STAGES = WIDTH_BLOCKS / BLOCKS;
@@ -138,6 +138,13 @@ struct Ring {
   __device__ __forceinline__ void advance() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
+};
+
+// Where the ring of units stands: a number alone, since registers are scarce.
+struct UnitRing {
+  uint32_t turn = 0;
+  __device__ __forceinline__ int stage() const { return turn % UNIT_STAGES; }
+  __device__ __forceinline__ uint32_t parity() const { return turn / UNIT_STAGES % 2; }
 };
 
 // Sum over the lanes up to this one.

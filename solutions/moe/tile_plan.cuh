@@ -38,13 +38,6 @@ struct alignas(16) TileUnit {
   bool is_shared;       // both CTAs of the cluster have these weights
 };
 
-// Where the ring of units stands: a number alone, since registers are scarce.
-struct UnitRing {
-  uint32_t turn = 0;
-  __device__ __forceinline__ int stage() const { return turn % UNIT_STAGES; }
-  __device__ __forceinline__ uint32_t parity() const { return turn / UNIT_STAGES % 2; }
-};
-
 struct TileShared {
   alignas(1024) uint8_t weights[TILE_STAGES][BOXES][BOX_ROWS * BLOCK];
   alignas(1024) uint8_t rows[TILE_STAGES][TILE_ROWS * BLOCK];
