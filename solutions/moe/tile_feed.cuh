@@ -89,20 +89,19 @@ __device__ __forceinline__ void take_ticket(TileShared& shared, const Args& args
 template <Kind KIND>
 __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& args,
                                                const TileUnit& unit, int rank, int next_slot,
-                                               BlankRows& blank_rows, Ring<TILE_STAGES>& ring) {
+                                               BlankRows& blank_rows) {
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
   // Tickets have two places: the other CTA has read the last one but one.
   static_assert(TILE_STAGES + AHEAD < WIDTH_BLOCKS, "CTAs are less than a ring apart");
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
-    wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
+    wait_cta_phase(&shared.free[stage_of(block)], parity_of(block) ^ 1);
     if (threadIdx.x % 32 == 0) {
-      request_tile<KIND>(shared, args, unit, rank, block, ring.stage);
+      request_tile<KIND>(shared, args, unit, rank, block, stage_of(block));
       if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) take_ticket(shared, args, next_slot);
     }
     __syncwarp();
     if (KIND == FIRST) blank_rows.advance(args), blank_rows.advance(args);
-    ring.advance();
   }
 }
 
@@ -111,7 +110,6 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
   const int lane = threadIdx.x % 32;
   const int rows = args.routing.counts[lane], rows_through = scan_lanes(rows);
   UnitRing units;
-  Ring<TILE_STAGES> ring;
   Ring<2> tickets;
   BlankRows blank_rows = {32 * (int(blockIdx.x) - int(gridDim.x))};
   if (rank == 0 && lane == 0) take_ticket(shared, args, 0);
@@ -129,9 +127,9 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
     ++units.turn;
     if (unit.kind == NONE) break;
     if (unit.kind == FIRST) {
-      feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, blank_rows);
     } else {
-      feed_tile_unit<SECOND>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_tile_unit<SECOND>(shared, args, unit, rank, tickets.stage, blank_rows);
     }
   }
   while (blank_rows.advance(args)) {
@@ -204,7 +202,7 @@ __device__ __forceinline__ void request_rows(TileShared& shared,
 
 template <Kind KIND>
 __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& args,
-                                               const TileUnit& unit, Ring<TILE_STAGES>& ring) {
+                                               const TileUnit& unit) {
   TileSources<KIND> sources;
   sources.find(args, unit);
   if (KIND == SECOND) {
@@ -213,24 +211,22 @@ __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& a
   }
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
-    wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
-    request_rows<KIND>(shared, sources, ring.stage);
+    wait_cta_phase(&shared.free[stage_of(block)], parity_of(block) ^ 1);
+    request_rows<KIND>(shared, sources, stage_of(block));
     sources.advance();
-    ring.advance();
   }
 }
 
 // Two warps: gather the packed rows of unit after unit.
 __device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args) {
   UnitRing units;
-  Ring<TILE_STAGES> ring;
   while (true) {
     const TileUnit& unit = await_tile(shared, units);
     if (unit.kind == NONE) return;
     if (unit.kind == FIRST) {
-      feed_tile_rows<FIRST>(shared, args, unit, ring);
+      feed_tile_rows<FIRST>(shared, args, unit);
     } else {
-      feed_tile_rows<SECOND>(shared, args, unit, ring);
+      feed_tile_rows<SECOND>(shared, args, unit);
     }
     leave_tile(shared, units);
   }

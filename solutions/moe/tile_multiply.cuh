@@ -1,9 +1,9 @@
 // Products of many packed rows: the two warpgroups that multiply, and what they write.
 //
 // A warpgroup has 64 of a tile's packed rows, whose codes it holds in registers for a block of k,
-// and all of its weight rows, in four boxes of 64. Products of two boxes take turns: one is scaled
-// and added while the tensor cores work on the other. Only from block to block, when the registers
-// with codes change, a warpgroup has no product in flight; then the other one has.
+// and all of its weight rows, in four boxes of 64. A product takes two boxes: longer ones are fewer,
+// and each costs a warpgroup its issue and the way of its sums beside its columns. While one
+// warpgroup scales and adds, the other one has the tensor cores.
 //
 // Of 32 weight rows a product's columns 8 j + 2 q and one more are rows 8 q + 2 j and one more: the
 // eight that a lane holds are neighbours, and leave without a way through shared memory.
@@ -14,7 +14,7 @@
 #include <cfloat>
 
 #include "fp8_products.cuh"
-#include "fp8_row_products.cuh"
+#include "fp8_wide_row_products.cuh"
 #include "tensor_core.cuh"
 #include "tile_feed.cuh"
 
@@ -44,23 +44,27 @@ __device__ __forceinline__ void load_codes(uint32_t from, uint32_t (&rows)[4][4]
   for (int k = 0; k < 4; ++k) load_tiles(rows[k], from ^ 32 * k);
 }
 
-// Begins a product of the packed rows and a box of weights.
-__device__ __forceinline__ void issue_box(float (&product)[BOX_SUMS], const uint32_t (&rows)[4][4],
-                                          uint32_t weights, int box) {
+// Begins the product of the packed rows and two boxes of weights.
+__device__ __forceinline__ void issue_boxes(float (&product)[2 * BOX_SUMS],
+                                            const uint32_t (&rows)[4][4], uint32_t weights,
+                                            int first_box) {
   begin_products();
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    multiply_rows(product, rows[k], weights + box * BOX_STEP + 2 * k, k > 0);
+    multiply_rows(product, rows[k], weights + first_box * BOX_STEP + 2 * k, k > 0);
   }
   commit_products();
 }
 
-// sums += product, scaled. scales: of the thread's two rows.
-__device__ __forceinline__ void add_scaled(float (&sums)[BOX_SUMS],
-                                           const float (&product)[BOX_SUMS],
-                                           const float (&scales)[2]) {
+// sums of two boxes += their product, scaled. scales: of each box, of the thread's two rows.
+template <Kind KIND>
+__device__ __forceinline__ void add_scaled(TileSums& sums, const float (&product)[2 * BOX_SUMS],
+                                           const float (&scales)[2][2], int first_box) {
 #pragma unroll
-  for (int i = 0; i < BOX_SUMS; ++i) sums[i] += product[i] * scales[i % 4 / 2];
+  for (int i = 0; i < 2 * BOX_SUMS; ++i) {
+    const int half = KIND == FIRST ? i / BOX_SUMS : first_box / 2;
+    sums[first_box + i / BOX_SUMS][i % BOX_SUMS] += product[i] * scales[half][i % 4 / 2];
+  }
 }
 
 // This warp has read the stage, as both CTAs of the cluster learn.
@@ -70,53 +74,43 @@ __device__ __forceinline__ void free_stage(TileShared& shared, int stage) {
   if (lane < PAIR) arrive_at(&shared.free[stage], lane);
 }
 
-// The last box's product of a block is added while the next block's first one runs.
+// The second product of a block is added while the next block's codes are loaded.
 template <Kind KIND>
-__device__ __forceinline__ void multiply_tile(TileShared& shared, Ring<TILE_STAGES>& ring,
-                                              TileSums& acc) {
-  float product[2][BOX_SUMS] = {};
+__device__ __forceinline__ void multiply_tile(TileShared& shared, TileSums& acc) {
+  float product[2 * BOX_SUMS] = {};
   float scales[2][2] = {};  // [of the weights][of the rows]
   const uint32_t codes = find_codes(shared);
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
+    const int stage = stage_of(block);
     uint32_t rows[4][4];
-    const uint32_t weights = describe_start(shared.weights[ring.stage][0]);
-    wait_cta_phase(&shared.full[ring.stage], ring.parity);
-    load_codes(codes + ring.stage * sizeof(shared.rows[0]), rows);
-    issue_box(product[0], rows, weights, 0);
-    await_products<1>(product[1]);
-    add_scaled(acc[3], product[1], scales[1]);
-    issue_box(product[1], rows, weights, 1);
-    const float2 of_weights = *reinterpret_cast<const float2*>(shared.weight_scales[ring.stage]);
+    const uint32_t weights = describe_start(shared.weights[stage][0]);
+    wait_cta_phase(&shared.full[stage], parity_of(block));
+    load_codes(codes + stage * sizeof(shared.rows[0]), rows);
+    add_scaled<KIND>(acc, product, scales, 2);
+    issue_boxes(product, rows, weights, 0);
+    const float2 of_weights = *reinterpret_cast<const float2*>(shared.weight_scales[stage]);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float of_row = shared.row_scales[ring.stage][lane_row() + 8 * i];
+      const float of_row = shared.row_scales[stage][lane_row() + 8 * i];
       scales[0][i] = of_row * of_weights.x, scales[1][i] = of_row * of_weights.y;
     }
-    await_products<1>(product[0]);
-    add_scaled(acc[0], product[0], scales[0]);
-    issue_box(product[0], rows, weights, 2);
-    await_products<1>(product[1]);
-    add_scaled(acc[1], product[1], scales[KIND == FIRST ? 1 : 0]);
-    issue_box(product[1], rows, weights, 3);
-    await_products<1>(product[0]);
-    add_scaled(acc[2], product[0], scales[KIND == FIRST ? 0 : 1]);
-    wait_products<0>();
-    free_stage(shared, ring.stage);
-    ring.advance();
+    await_products<0>(product);
+    add_scaled<KIND>(acc, product, scales, 0);
+    issue_boxes(product, rows, weights, 2);
+    await_products<0>(product);
+    free_stage(shared, stage);
   }
-  await_products<0>(product[1]);
-  add_scaled(acc[3], product[1], scales[1]);
+  add_scaled<KIND>(acc, product, scales, 2);
 }
 
 // The stages of a unit without packed rows for this warpgroup.
 template <Kind KIND>
-__device__ __forceinline__ void pass_over_tile(TileShared& shared, Ring<TILE_STAGES>& ring) {
+__device__ __forceinline__ void pass_over_tile(TileShared& shared) {
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
-    wait_cta_phase(&shared.full[ring.stage], ring.parity);
-    free_stage(shared, ring.stage);
-    ring.advance();
+    wait_cta_phase(&shared.full[stage_of(block)], parity_of(block));
+    free_stage(shared, stage_of(block));
   }
 }
 
@@ -196,12 +190,12 @@ __device__ __forceinline__ void write_outputs(const Args& args, const TileUnit& 
 
 template <Kind KIND>
 __device__ __forceinline__ void compute_tile(TileShared& shared, const Args& args,
-                                             const TileUnit& unit, Ring<TILE_STAGES>& ring) {
+                                             const TileUnit& unit) {
   if (threadIdx.x / GROUP_THREADS * BOX_ROWS >= unit.rows) {
-    pass_over_tile<KIND>(shared, ring);
+    pass_over_tile<KIND>(shared);
   } else {
     TileSums acc = {};
-    multiply_tile<KIND>(shared, ring, acc);
+    multiply_tile<KIND>(shared, acc);
     if (KIND == FIRST) write_tile(args, unit, acc);
     if (KIND == SECOND) write_outputs(args, unit, acc);
   }
@@ -212,14 +206,13 @@ __device__ __forceinline__ void compute_tile(TileShared& shared, const Args& arg
 
 __device__ __forceinline__ void multiply_tiles(TileShared& shared, const Args& args) {
   UnitRing units;
-  Ring<TILE_STAGES> ring;
   while (true) {
     const TileUnit& unit = await_tile(shared, units);
     if (unit.kind == NONE) return;
     if (unit.kind == FIRST) {
-      compute_tile<FIRST>(shared, args, unit, ring);
+      compute_tile<FIRST>(shared, args, unit);
     } else {
-      compute_tile<SECOND>(shared, args, unit, ring);
+      compute_tile<SECOND>(shared, args, unit);
     }
     leave_tile(shared, units);
   }

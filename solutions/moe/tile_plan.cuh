@@ -30,6 +30,14 @@ struct Product {
 static_assert(Product<FIRST>::PARTS % PAIR == 0 && Product<SECOND>::PARTS % PAIR == 0,
               "a row tile without a partner has an even number of parts");
 
+static_assert(Product<FIRST>::BLOCKS % (2 * TILE_STAGES) == 0 &&
+                  Product<SECOND>::BLOCKS % (2 * TILE_STAGES) == 0,
+              "the ring stands at its begin wherever a unit begins");
+
+// Where a block of k of a unit stands in the ring of stages.
+__device__ __forceinline__ int stage_of(int block) { return block % TILE_STAGES; }
+__device__ __forceinline__ uint32_t parity_of(int block) { return block / TILE_STAGES % 2; }
+
 struct alignas(16) TileUnit {
   int kind;
   int expert, part;
