@@ -7,6 +7,7 @@
 
 #include "async_copy.cuh"
 #include "plan.cuh"
+#include "prefetch_box.cuh"
 #include "read_once.cuh"
 #include "small_copy.cuh"
 #include "tagged_words.cuh"
@@ -49,6 +50,19 @@ __device__ __forceinline__ void request_weights(SharedMemory<S>& shared, const A
     } else {
       copy_box(to, &args.w2, full, k, row);
     }
+  }
+}
+
+// One thread: while tokens are routed, what the CTA's first unit has if every expert is hit and has
+// one row tile. With more row tiles it is another CTA's, or needed a little later.
+template <typename S>
+__device__ __forceinline__ void guess_weights(const Args& args) {
+  if (S::GUESSED == 0) return;
+  const int expert = blockIdx.x / S::FIRST_UNITS, part = blockIdx.x % S::FIRST_UNITS;
+  if (expert >= LOCAL) return;
+#pragma unroll 1
+  for (int block = 0; block < S::GUESSED; ++block) {
+    prefetch_box(&args.w1, block * BLOCK, 0, 0, part * 4 * S::TILES, expert);
   }
 }
 

@@ -108,6 +108,7 @@ __global__ void __launch_bounds__(THREADS, 1)
       const uint64_t seen = load_relaxed(all.told.ticket);
       prefetch_map(&all.w1), prefetch_map(&all.w2);
       init_barriers(shared);
+      guess_weights<S>(all);
       ticket = take_first_ticket(all.told, seen);
     }
     __syncthreads();

@@ -90,6 +90,8 @@ struct Shape {
   // columns it is the weights' way to the tensor cores that takes the time.
   static constexpr int TILES_AT_ONCE = TILES == 1 ? 1 : 2;  // times C, between two waits
   static constexpr int ISSUED = ROWS == 16 ? 2 : 1;      // blocks of C between two waits
+  // Of k, whose weights a CTA has in the L2 before routing says which ones it needs.
+  static constexpr int GUESSED = TILES == 1 ? 0 : 8;
   static constexpr int FIRST_STAGES = HIDDEN_BLOCKS / BLOCKS;
   static constexpr int SECOND_STAGES = WIDTH_BLOCKS / BLOCKS;
 };
