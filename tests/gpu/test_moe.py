@@ -23,6 +23,7 @@ pytestmark = pytest.mark.gpu
 
 ROOM = "moe"
 TILES = (4, 128)  # the native unit of calls that the tensor cores bind
+WIDE = (4, 64)  # that of calls of some hundred tokens
 STREAMING_LIMIT = 1536  # seq_len; beyond, the tensor cores rule and C is plain e4m3
 # Least share of elements within the official atol 1, rtol 0.3, over the rows that are not zero.
 # Rounding errors of relative size s and random sign miss it in about (2/pi) atan(s/0.3) of them:
@@ -358,17 +359,28 @@ def test_every_unit_is_right_at_every_length(weights, seq_len, kernel, monkeypat
         assert_passes(output, want, TILED_RATIO if unit == TILES else STREAMING_RATIO)
 
 
-# Packed rows of expert 70, and of expert 95: one row, full and partial tiles, with and without a
-# partner.
-@pytest.mark.parametrize("counts", [(1, 0), (64, 65), (128, 129), (255, 1), (257, 384), (640, 130)])
-def test_tiles_of_any_number_of_rows(weights, counts, kernel, monkeypatch):
-    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((sum(counts) + 9, TILES),))
+def run_counts(weights, counts):
+    """Output and reference of packed rows of expert 70, of expert 95, and tokens without one."""
     choices = [[70, *range(7)]] * counts[0] + [[95, *range(7)]] * counts[1]
     choices += [list(range(100, 108))] * 9
     inputs = random_inputs(route_to(choices), weights, 64, seed=37, device="cuda")
     poison_workspace()
     (output,) = call(ROOM, list(inputs.values()), (empty_output(len(choices)),))
-    assert_passes(output, refer(inputs), TILED_RATIO)
+    return output, refer(inputs)
+
+
+# One row, full and partial tiles, with and without a partner.
+@pytest.mark.parametrize("counts", [(1, 0), (64, 65), (128, 129), (255, 1), (257, 384), (640, 130)])
+def test_tiles_of_any_number_of_rows(weights, counts, kernel, monkeypatch):
+    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((sum(counts) + 9, TILES),))
+    assert_passes(*run_counts(weights, counts), TILED_RATIO)
+
+
+# One warpgroup or both, full and partial, one row tile or more.
+@pytest.mark.parametrize("counts", [(1, 0), (31, 32), (33, 63), (64, 65), (97, 200)])
+def test_wide_units_of_any_number_of_rows(weights, counts, kernel, monkeypatch):
+    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((sum(counts) + 9, WIDE),))
+    assert_passes(*run_counts(weights, counts), STREAMING_RATIO)
 
 
 def test_tiles_of_tokens_with_any_number_of_experts(weights, kernel, monkeypatch):
