@@ -1,9 +1,9 @@
 // Products of many packed rows: the two warpgroups that multiply, and what they write.
 //
 // A warpgroup has 64 of a tile's packed rows, whose codes it holds in registers for a block of k,
-// and all of its weight rows, in four boxes of 64. A product takes two boxes: longer ones are fewer,
-// and each costs a warpgroup its issue and the way of its sums beside its columns. While one
-// warpgroup scales and adds, the other one has the tensor cores.
+// and all of its weight rows, in four boxes of 64. A product takes two boxes: longer ones are
+// fewer, and each costs a warpgroup its issue and a wait. While one warpgroup scales and adds, the
+// other one has the tensor cores.
 //
 // Of 32 weight rows a product's columns 8 j + 2 q and one more are rows 8 q + 2 j and one more: the
 // eight that a lane holds are neighbours, and leave without a way through shared memory.
