@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_arrival.cuh"
 #include "barrier_wait.cuh"
 #include "named_barrier.cuh"
 #include "plan.cuh"
@@ -144,6 +145,19 @@ __device__ __forceinline__ void add_residual(const uint32_t (&residual)[4][4], u
   commit_products();
 }
 
+// Of all columns, the warpgroups issue what a chunk begins with in turns: in step both would want the
+// tensor cores at once and then leave them alone at once. The second one passes no turn on behind
+// its last chunk; it hands the first one its turn of the next sequence.
+constexpr int TURNS = 2 + GROUPS;  // barriers: find_output() and send_output() have those before
+
+__device__ __forceinline__ void await_turn(int group, bool is_half) {
+  if (!is_half) sync_threads_of(TURNS + group, GROUPS * 128);
+}
+
+__device__ __forceinline__ void pass_turn(int group, bool passes) {
+  arrive_threads_of(TURNS + GROUPS - 1 - group, GROUPS * 128, passes);
+}
+
 // One chunk. `rounded` is the state as an operand, `before` the output of the chunk before. What
 // needs no product stands between those of the keys and those of the queries: the tensor core is
 // busy with the former, and a warp cannot issue all of the latter before these are done. Loads come
@@ -160,6 +174,7 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
   float seen[32], output[32];
   uint32_t values[4][4], residual[4][4];
   float2 fades[8];
+  await_turn(group, is_half);
   multiply_state(rounded, stage.operands.keys, seen);
   load_values(stage.values[group], values);
   load_carry(stage.solved.carry, fades);
@@ -168,6 +183,7 @@ __device__ __forceinline__ void step_chunk(ScanMemory& shared, float scale, Turn
     leave_output(shared, at == 0 ? Tuning::STAGES - 1 : at - 1, group, is_half, before);
   }
   multiply_state(rounded, stage.operands.queries, output);
+  pass_turn(group, !is_half && !(group == GROUPS - 1 && is_last));
   wait_products<1>(seen);
   find_residual(values, fades, seen, residual);
 #pragma unroll
@@ -290,6 +306,7 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
                                               const Work& work, int group, Turn& turn) {
   const int chunks = work.range.chunks();
   const bool is_half = work.groups < GROUPS;
+  pass_turn(group, !is_half && group == GROUPS - 1 && chunks > 0);
   float state[64];
   if (chunks > 0) {
     load_state(args, work, group, state);
