@@ -39,7 +39,7 @@ __device__ __forceinline__ void sync_head() {
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
 
 struct RawGates {
-  alignas(8) __nv_bfloat16 a[SERVED], b[SERVED];
+  alignas(4) __nv_bfloat16 a[SERVED], b[SERVED];
 };
 static_assert(sizeof(RawGates::a) == 4, "a word");
 
@@ -55,9 +55,10 @@ struct SolveMemory {
   uint8_t below[SERVED][2][TILE_BYTES];
   alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];  // of A transposed, inverses
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
-  alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
-  alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
-  alignas(16) float beta[SERVED][CHUNK];
+  alignas(16) float within[SERVED][CHUNK];    // decay from the token to the end of its 16 tokens
+  // In turns, as tasks: those of the next chunk are found while those of this one are in use.
+  alignas(16) float remaining[2][SERVED][CHUNK];  // decay from the token to the end of the chunk
+  alignas(16) float beta[2][SERVED][CHUNK];
   alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
   RawGates raw_gates[SERVED][CHUNK];
   Task tasks[2];  // in turns: the present one, the next one
@@ -133,9 +134,11 @@ __device__ __forceinline__ void request_gates(SolveMemory& shared, const Args& a
 }
 
 // One warp a v head, two tokens a lane. Sums in fp64: next to a g of 0 those of g near 1 remain.
-__device__ __forceinline__ void find_gates(SolveMemory& shared, const Args& args, int tokens,
-                                           int slot, int v_head) {
-  const int lane = threadIdx.x % 32, served = v_head % SERVED;
+__device__ __forceinline__ void find_gates(SolveMemory& shared, const Args& args, int place,
+                                           int served) {
+  const Task& task = shared.tasks[place];
+  const int lane = threadIdx.x % 32, tokens = task.tokens;
+  const int slot = task.slot, v_head = task.qk_head * SERVED + served;
   const Head head = load_head(args, v_head);
   double log_g[2];
 #pragma unroll
@@ -145,7 +148,7 @@ __device__ __forceinline__ void find_gates(SolveMemory& shared, const Args& args
     const RawGates& raw = shared.raw_gates[served][row];
     log_g[i] = is_token ? LOG2_E * log_decay(head, __bfloat162float(raw.a[served])) : 0.0;
     const float strength = write_strength(__bfloat162float(raw.b[served]));
-    shared.beta[served][row] = is_token ? strength : 0.0f;
+    shared.beta[place][served][row] = is_token ? strength : 0.0f;
   }
   double sum = log_g[0] + log_g[1];
 #pragma unroll
@@ -161,7 +164,8 @@ __device__ __forceinline__ void find_gates(SolveMemory& shared, const Args& args
   for (int i = 0; i < 2; ++i) {
     const float high = elapsed[i];
     shared.elapsed[served][2 * lane + i] = {high, static_cast<float>(elapsed[i] - high)};
-    shared.remaining[served][2 * lane + i] = exp2_approx(static_cast<float>(total - elapsed[i]));
+    const float remaining = exp2_approx(static_cast<float>(total - elapsed[i]));
+    shared.remaining[place][served][2 * lane + i] = remaining;
     shared.within[served][2 * lane + i] = exp2_approx(static_cast<float>(block_end - elapsed[i]));
     solved->carry[2 * lane + i] = exp2_approx(high);
   }
@@ -215,14 +219,14 @@ struct Scaling {
   float2 later[SERVED][2];   // elapsed in the rows
   float factor[SERVED][2];  // of the rows
 
-  __device__ Scaling(const SolveMemory& shared, bool is_score, int block, float scale)
+  __device__ Scaling(const SolveMemory& shared, int place, bool is_score, int block, float scale)
       : is_score(is_score), block(block), row(BLOCK * block + threadIdx.x % 32 / 4),
         pair(threadIdx.x % 4) {
 #pragma unroll
     for (int at = 0; at < SERVED * 2; ++at) {
       const int head = at / 2, half = at % 2, i = row + 8 * half;
       later[head][half] = shared.elapsed[head][i];
-      factor[head][half] = is_score ? scale : shared.beta[head][i];
+      factor[head][half] = is_score ? scale : shared.beta[place][head][i];
     }
   }
 
@@ -311,9 +315,9 @@ struct Scaling {
 // From K K^T (of the first warpgroup) A below the diagonal, from Q K^T (of the second) the scores.
 // One piece of code for both kinds: most of a cold start is the fetch of instructions. Both heads
 // and all rows of a block at once: the chain of one hides those of the others.
-__device__ __forceinline__ void fade_products(SolveMemory& shared, bool is_score, int block,
-                                              float scale, const float (&sums)[32]) {
-  const Scaling scaling(shared, is_score, block, scale);
+__device__ __forceinline__ void fade_products(SolveMemory& shared, int place, bool is_score,
+                                              int block, float scale, const float (&sums)[32]) {
+  const Scaling scaling(shared, place, is_score, block, scale);
   float corner[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -507,10 +511,10 @@ __device__ __forceinline__ void store_rows(uint8_t* tile, int block, float2 fact
 
 // A warpgroup's v head from the corners' inverses on, a warp 16 rows j. Factors of rows are applied
 // to the sums, those of columns to the terms: 22 bits, and no other registers.
-__device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
+__device__ __forceinline__ void solve_head(SolveMemory& shared, int place, int head, int block) {
   Terms rows[BLOCKS];
   merge_corners(shared, head, block, rows);
-  const float* beta = shared.beta[head] + BLOCK * block + threadIdx.x % 32 / 4;
+  const float* beta = shared.beta[place][head] + BLOCK * block + threadIdx.x % 32 / 4;
   const float2 strengths = {beta[0], beta[8]};
   float sums[32];
   multiply_scores(shared.scores[head], rows, sums);
@@ -519,7 +523,7 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {  // the decay to the chunk's end
     if (m < block) continue;  // zeros
-    const float* remaining = shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2;
+    const float* remaining = shared.remaining[place][head] + BLOCK * m + threadIdx.x % 4 * 2;
     scale_terms(rows[m], [&](int i) {
       return *reinterpret_cast<const float2*>(remaining + i / 2 * 8);
     });
@@ -531,12 +535,15 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
   }
 }
 
-constexpr int STORING = 96;  // thread of a warpgroup: its warp finds no gates
+// Of the rows of the transposed inverse this block's are one corner: its warp has gates to find.
+constexpr int SHORTEST = BLOCKS - 1;
 
-// Operands of a chunk are in shared memory, published: what the scan reads of it goes to scratch.
-// The stores may still read at the end.
-__device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& args, int slot,
-                                            int qk_head, int head, int block) {
+constexpr int STORING = 64;  // thread of a warpgroup: its warp finds no gates
+
+// Operands of the chunk at `place` are in shared memory, published: what the scan reads of it goes
+// to scratch. The stores may still read at the end. The next chunk's gates are found on the way.
+__device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& args, int place,
+                                            int slot, int qk_head, int head, int block) {
   const bool is_storing = threadIdx.x % 128 == STORING;
   Operands* operands = operands_of(args, slot, qk_head);
   if (is_storing) {
@@ -549,12 +556,16 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& arg
     if (is_storing) finish_bulk_reads();
     sync_head();  // queries have been read: scores take their place
   }
-  fade_products(shared, head == 1, block, args.scale, sums);
+  fade_products(shared, place, head == 1, block, args.scale, sums);
   publish_shared();
   sync_team();  // A and the scores of both v heads are there
   invert_corner(shared, head, block);
   sync_head();  // the inverses of my v head are there
-  solve_head(shared, head, block);
+  if (block == SHORTEST && shared.tasks[place ^ 1].tokens > 0) {
+    wait_copies<0>();
+    find_gates(shared, args, place ^ 1, head);
+  }
+  solve_head(shared, place, head, block);
   publish_shared();
   sync_head();  // writes and reads are there
   if (is_storing) {

@@ -39,14 +39,20 @@ __device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& arg
   allow_next_launch();
 }
 
+// Blocks of rows differ in length: the second warpgroup takes them the other way round.
+__device__ __forceinline__ int row_block() {
+  const int warps = __shfl_sync(FULL, team_thread() / 32, 0), warp = warps % 4;
+  return warps / 4 == 0 ? warp : BLOCKS - 1 - warp;
+}
+
 __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& args,
                                              const Task& task) {
   if (task.tokens == 0) return;
-  if (threadIdx.x % 128 < 32) request_gates(shared, args, task, team_thread() / 128);
+  if (row_block() == SHORTEST) request_gates(shared, args, task, team_thread() / 128);
   request_rows(shared, args, task);
 }
 
-constexpr int FINDING = 1, CLEARING = 2;  // warps of a team: neither finds gates nor stores
+constexpr int FINDING = 1, CLEARING = 5;  // warps of a team: neither finds gates nor stores
 
 // A team's tasks.
 __device__ __forceinline__ void solve_tasks(SolveCta& cta, SolveMemory& shared, const Args& args) {
@@ -63,25 +69,27 @@ __device__ __forceinline__ void solve_tasks(SolveCta& cta, SolveMemory& shared, 
   sync_team();  // the first task is there
   request_task(shared, args, shared.tasks[0]);
   if (role == CLEARING) clear_parts(cta, args, tasks, all);
+  if (row_block() == SHORTEST && shared.tasks[0].tokens > 0) {
+    wait_copies<0>();
+    find_gates(shared, args, 0, role / 4);
+  }
   Task before = {0, 0, 0, 0};
 #pragma unroll 1
   for (int place = 0; shared.tasks[place].tokens > 0; place ^= 1) {
     const Task task = shared.tasks[place];
     // Found anew for each chunk, or the compiler keeps all addresses that follow from it.
-    const int warps = __shfl_sync(FULL, team_thread() / 32, 0), warp = warps % 4, head = warps / 4;
-    // Blocks of rows differ in length: the second warpgroup takes them the other way round.
-    const int block = head == 0 ? warp : BLOCKS - 1 - warp;
+    const int warps = __shfl_sync(FULL, team_thread() / 32, 0), head = warps / 4;
+    const int block = row_block();
     wait_copies<0>();
-    // The gates of the chunk before have been read; its stores read the rest meanwhile.
-    if (warp == 0) find_gates(shared, args, task.tokens, task.slot, task.qk_head * SERVED + head);
     if (warps == FINDING) find_next(place ^ 1);
-    report_part(args, before);
+    if (threadIdx.x % 128 == STORING) finish_bulk_reads();
     sync_team();  // all of the chunk before has been read
     convert_rows(shared);
     publish_shared();  // before requests go out, whose arrival it would wait for
     sync_team();       // keys, queries and gates are there
     request_task(shared, args, shared.tasks[place ^ 1]);  // on its way while this one is solved
-    solve_chunk(shared, args, task.slot, task.qk_head, head, block);
+    report_part(args, before);  // its stores have had the time
+    solve_chunk(shared, args, place, task.slot, task.qk_head, head, block);
     before = task;
   }
   report_part(args, before);
