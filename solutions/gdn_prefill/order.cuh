@@ -86,21 +86,26 @@ __device__ __forceinline__ Task find_in_slot(const Args& args, int slot, int qk_
 // Which tasks a team takes: in the first round, in which one SM may have one team at work, the
 // first teams of all CTAs and then the second ones from the back: what the scan needs first shares
 // its SM last. Later a CTA's teams take neighbours: CTAs without any leave their SMs to the scan.
+// What is left for a last round is spread if no CTA needs more than one: alone a team is faster.
 struct Numbers {
-  int workers, pair, next;
-  __device__ Numbers(const Args& args, int team)
-      : workers(2 * args.solve_ctas), pair(2 * blockIdx.x + team),
+  int workers, team, tasks, next;
+  __device__ Numbers(const Args& args, int team, int tasks)
+      : workers(2 * args.solve_ctas), team(team), tasks(tasks),
         next(team == 0 ? blockIdx.x : workers - 1 - blockIdx.x) {}
-  __device__ void advance() { next = next < workers ? workers + pair : next + workers; }
+  __device__ void advance() {
+    const int cta = blockIdx.x, pair = 2 * cta + team;
+    const int round = next < workers ? workers : next - pair + workers;
+    const bool is_spread = tasks - round <= workers / 2;
+    next = round + (is_spread ? cta + team * workers : pair);
+  }
 };
 
-// The first of a team's tasks from numbers.next on, of `tasks`; by a whole warp. `numbers` are then
-// those behind it.
-__device__ __forceinline__ Task find_task(const Order& order, const Args& args, int tasks,
-                                          Numbers& numbers) {
+// The first of a team's tasks from numbers.next on; by a whole warp. `numbers` are then those
+// behind it.
+__device__ __forceinline__ Task find_task(const Order& order, const Args& args, Numbers& numbers) {
   Task task = {0, 0, 0, 0};
 #pragma unroll 1
-  while (numbers.next < tasks && task.tokens == 0) {
+  while (numbers.next < numbers.tasks && task.tokens == 0) {
     const int chunk = numbers.next / QK_HEADS, qk_head = numbers.next % QK_HEADS;
     task = args.num_seqs > ORDERED ? find_in_slot(args, chunk, qk_head)
                                    : find_ordered(order, args, chunk, qk_head);

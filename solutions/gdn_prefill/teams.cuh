@@ -22,10 +22,10 @@ __device__ __forceinline__ void report_part(const Args& args, const Task& task) 
 }
 
 // No part of the team's tasks is there, no unit is taken; by a whole warp. Then the scan may start.
-__device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& args, int tasks,
+__device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& args,
                                             Numbers numbers) {
   for (;;) {
-    const Task task = find_task(cta.order, args, tasks, numbers);
+    const Task task = find_task(cta.order, args, numbers);
     if (task.tokens == 0) break;
     const int lane = threadIdx.x % 32;
     if (lane == 0) *parts_of(args, task.slot, task.qk_head) = 0;
@@ -56,19 +56,19 @@ constexpr int FINDING = 1, CLEARING = 5;  // warps of a team: neither finds gate
 
 // A team's tasks.
 __device__ __forceinline__ void solve_tasks(SolveCta& cta, SolveMemory& shared, const Args& args) {
-  Numbers numbers(args, threadIdx.x / TEAM);
+  const int tasks = QK_HEADS * (args.num_seqs > ORDERED ? args.slots : cta.order.chunks);
+  Numbers numbers(args, threadIdx.x / TEAM, tasks);
   const bool is_leader = threadIdx.x % 32 == 0;
   const Numbers all = numbers;
-  const int tasks = QK_HEADS * (args.num_seqs > ORDERED ? args.slots : cta.order.chunks);
   const auto find_next = [&](int place) {
-    const Task task = find_task(cta.order, args, tasks, numbers);
+    const Task task = find_task(cta.order, args, numbers);
     if (is_leader) shared.tasks[place] = task;
   };
   const int role = __shfl_sync(FULL, team_thread() / 32, 0);
   if (role == FINDING) find_next(0);
   sync_team();  // the first task is there
   request_task(shared, args, shared.tasks[0]);
-  if (role == CLEARING) clear_parts(cta, args, tasks, all);
+  if (role == CLEARING) clear_parts(cta, args, all);
   if (row_block() == SHORTEST && shared.tasks[0].tokens > 0) {
     wait_copies<0>();
     find_gates(shared, args, 0, role / 4);
