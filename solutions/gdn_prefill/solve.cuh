@@ -79,16 +79,18 @@ __device__ __forceinline__ uint4 convert_row(const int4& x) {
 
 // A thread's 16 bytes of keys and queries are copied to a place that it alone reads. Rows from the
 // chunk's last on are zero.
-constexpr int ROW_COPIES = CHUNK * DIM / 8 / TEAM;
+constexpr int ROW_COPIES = CHUNK * DIM / 8 / TEAM, ROWS = CHUNK / ROW_COPIES;
 
 __device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& args,
                                              const Task& task) {
+  const int thread = team_thread(), row = thread / 16;
+  const int64_t place = int64_t{task.first + row} * QK_HEADS + task.qk_head;
+  const int64_t first = place * DIM + thread % 16 * 8;
 #pragma unroll
   for (int i = 0; i < ROW_COPIES; ++i) {
-    const int at = team_thread() + i * TEAM, row = at / 16;
-    const bool is_token = row < task.tokens;
-    const int64_t token = task.first + (is_token ? row : 0);
-    const int64_t offset = (token * QK_HEADS + task.qk_head) * DIM + at % 16 * 8;
+    const int at = thread + i * TEAM, rows = i * ROWS;
+    const bool is_token = row + rows < task.tokens;  // or the address is not read
+    const int64_t offset = first + rows * (QK_HEADS * DIM);
     copy_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
     copy_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
   }
