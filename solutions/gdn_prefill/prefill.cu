@@ -17,9 +17,9 @@
 // copies whole, and counts what is there. scan_kernel, launched with programmatic dependence, a CTA
 // an SM: a sequence and v head after the other, long ones halved, longest first, each taken by who
 // is done; S^T [64 values, 128] a warpgroup; a third requests and stores. A chunk of it begins when
-// it is counted. 16 SMs are left to it from the start; the others it takes as solve_kernel's CTAs
-// end. No CTA of it is placed before all of solve_kernel's are: none of these waits for it. Of few
-// long sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
+// it is counted. At least 16 SMs are left to it from the start; others it takes as CTAs of
+// solve_kernel end. No CTA of it is placed before all of these are: none waits for it. Of few long
+// sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
 // behind all those whose chunks they wait for.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice,

@@ -145,9 +145,9 @@ __device__ __forceinline__ void add_residual(const uint32_t (&residual)[4][4], u
   commit_products();
 }
 
-// Of all columns, the warpgroups issue what a chunk begins with in turns: in step both would want the
-// tensor cores at once and then leave them alone at once. The second one passes no turn on behind
-// its last chunk; it hands the first one its turn of the next sequence.
+// Of all columns, the warpgroups issue what a chunk begins with in turns: in step both would want
+// the tensor cores at once and then leave them alone at once. The second one passes no turn on
+// behind its last chunk; it hands the first one its turn of the next sequence.
 constexpr int TURNS = 2 + GROUPS;  // barriers: find_output() and send_output() have those before
 
 __device__ __forceinline__ void await_turn(int group, bool is_half) {
