@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(GUESSING)
 
 // In shared memory, in front of the keys of args.most_candidates, and then their ids.
 struct Selection {
-  int before[MOST_CTAS * SEGMENTS + 1];  // candidates in the segments before
-  int from[MOST_CTAS * SEGMENTS];        // place of a segment's first, less those before
+  int before[MOST_PIECES * SEGMENTS + 1];  // candidates in the segments before
+  int from[MOST_PIECES * SEGMENTS];        // place of a segment's first, less those before
   RankMemory rank;
   int is_dropped;  // a candidate was
   __device__ uint32_t* keys() { return reinterpret_cast<uint32_t*>(this + 1); }
@@ -121,7 +121,7 @@ __device__ __forceinline__ void list_range(const Range& range, int* ids) {
 // Finds the query's segments. Returns how many candidates they hold; 0 where one was dropped.
 __device__ __forceinline__ int find_segments(Selection& shared, const Args& args, int row,
                                              int2 share) {
-  constexpr int EACH = (MOST_CTAS * SEGMENTS + SELECTING - 1) / SELECTING;
+  constexpr int EACH = (MOST_PIECES * SEGMENTS + SELECTING - 1) / SELECTING;
   const int first = threadIdx.x * EACH, segments = share.y * SEGMENTS;
   int counts[EACH], found[EACH], sum = 0;
   bool is_dropped = false;
@@ -130,7 +130,7 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
     counts[i] = 0, found[i] = 0;
     if (first + i >= segments) continue;
     const int order = (first + i) / SEGMENTS;
-    const int area = area_of(args, row, row % BLOCK, share.x + order, order == 0);
+    const int area = area_of(args, row, row % BLOCK, share.x + order * PAIR, order == 0);
     found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
     counts[i] = args.counts[found[i]];
     is_dropped |= counts[i] > CAPACITY;
