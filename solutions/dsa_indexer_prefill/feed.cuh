@@ -59,13 +59,13 @@ __device__ __forceinline__ void gather_tile(SharedMemory& shared, const Args& ar
   const int row = feeder() / 8, chunk = feeder() % 8;
 #pragma unroll 2
   for (int group = 0; group < SEGMENTS; ++group) {
-    const int key = sampled_key(tile * TILE + group * ROWS + row);
+    const int key = sampled_key(args.stretch, tile * TILE + group * ROWS + row);
     const bool is_there = key < args.num_keys;
     copy_chunk_or_clear(group_of_rows(shared, stage, tile, group) + swizzled(row, chunk),
                         args.codes + static_cast<int64_t>(is_there ? key : 0) * DIM + chunk * 16,
                         is_there);
   }
-  const int key = sampled_key(place_of(tile, feeder()));
+  const int key = sampled_key(args.stretch, place_of(tile, feeder()));
   if (key < args.num_keys) copy_word(&shared.scales[stage][feeder()], args.scales + key);
   arrive_with_copies(&shared.full[stage]);
 }

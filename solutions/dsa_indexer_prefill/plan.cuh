@@ -29,12 +29,14 @@ struct Tuning {
   static constexpr int STAGES = 6;              // 96 KiB of keys
   static constexpr int COMPUTING_REGISTERS = 112, FEEDING_REGISTERS = 32;
   static constexpr int STRETCH = 48;            // keys of which one is sampled
+  static constexpr int SHORT_STRETCH = 64;      // the same in contexts of at most SHORT keys:
+  static constexpr int SHORT = 16384;           // their sample fills two tiles
   static constexpr int WANTED = 3840;           // candidates: rank 80 in the sample of any range
   static constexpr int WHOLE = 5120;            // keys of a range that are all candidates
   static constexpr int CAPACITY = 832;          // candidates of a query in a segment: 480 are usual
   static constexpr int TIES = 264;              // kept of a tie at the threshold by each warp
 };
-constexpr int STAGES = Tuning::STAGES, STRETCH = Tuning::STRETCH;
+constexpr int STAGES = Tuning::STAGES;
 constexpr int CAPACITY = Tuning::CAPACITY;
 constexpr int MOST_BLOCKS = 1024;  // of a launch
 constexpr int MOST_CTAS = 132;     // of a launch, one an SM
@@ -68,7 +70,7 @@ struct Args {
   float* samples;         // [Q, slots]
   uint2* candidates;      // [areas, 8, CAPACITY]: bits of the score, key
   uint32_t* keys;         // [CTAs of the repair, 4, N]: scores by their order
-  int num_queries, num_keys, slots, most_candidates;
+  int num_queries, num_keys, stretch, slots, most_candidates;
 };
 
 // Of a block's tiles, those that a CTA goes through. No tiles: it has no piece left.
@@ -135,20 +137,15 @@ __device__ __forceinline__ Range load_range(const Args& args, int row) {
 
 // The key that is sampled of a stretch, at a random place in it: equal distances would over- or
 // undercount better keys that come at a distance of their own. It may lie behind the last key.
-__device__ __forceinline__ int sampled_key(int slot) {
+__device__ __forceinline__ int sampled_key(int stretch, int slot) {
   const uint32_t random = static_cast<uint32_t>(slot) * 2654435761u >> 16;
-  return slot * STRETCH + static_cast<int>(random * STRETCH >> 16);
+  return slot * stretch + static_cast<int>(random * stretch >> 16);
 }
 
 // What lies in a row of a tile: a key, or a slot of the sample. From tile to tile the rows move on
 // by those of a warp: keys that come at a distance of 128 meet all warps in turn.
 __device__ __forceinline__ int place_of(int tile, int row) {
   return tile * TILE + static_cast<uint32_t>(row + tile * ROWS) % TILE;
-}
-
-template <Mode MODE>
-__device__ __forceinline__ int key_at(int place) {
-  return MODE == Mode::SAMPLE ? sampled_key(place) : place;
 }
 
 // Keys of a range that a launch does not score.
@@ -181,9 +178,9 @@ __device__ __forceinline__ Tiles find_tiles(const Args& args, int blocks) {
     low = min(low, range.start), high = max(high, range.start + range.length);
   }
   if (high == 0) return {0, 0};
-  constexpr int KEYS = MODE == Mode::SAMPLE ? STRETCH : 1;  // of a place
-  const int first = low / KEYS / TILE;
-  return {first, (high - 1) / KEYS / TILE + 1 - first};
+  const int keys = TILE * (MODE == Mode::SAMPLE ? args.stretch : 1);
+  const int first = low / keys;
+  return {first, (high - 1) / keys + 1 - first};
 }
 
 // Blocks, or pairs of them, that teams take together.

@@ -7,7 +7,7 @@
 //     topk[i]    = the min(2048, length) best j of the range, in any order, then -1
 //
 // Five launches, each set up while the one before it runs:
-//   1. score_kernel<SAMPLE>   scores of one key of each 48
+//   1. score_kernel<SAMPLE>   scores of one key of each 48, or 64
 //   2. threshold_kernel       from these, what a candidate must score: some 3840 of a range will;
 //                             warp_threshold_kernel where they are few
 //   3. score_kernel<FILTER>   all scores, of which candidates alone are stored
@@ -159,6 +159,11 @@ CUtensorMap map_codes(tvm::ffi::TensorView codes) {
   return map;
 }
 
+// Keys of which one is sampled. In short contexts queries change often: a tile less of each counts.
+int stretch_of(int num_keys) {
+  return num_keys <= Tuning::SHORT ? Tuning::SHORT_STRETCH : Tuning::STRETCH;
+}
+
 // Areas for candidates: one a query, and four a CTA.
 int64_t count_areas(const Args& args) { return args.num_queries + MOST_CTAS * BLOCK; }
 
@@ -208,7 +213,8 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
     args.keys = static_cast<uint32_t*>(area.data_ptr());
     args.num_queries = static_cast<int>(std::min(most_queries, num_queries - first));
     args.num_keys = static_cast<int>(num_keys);
-    args.slots = (args.num_keys + STRETCH - 1) / STRETCH;
+    args.stretch = stretch_of(args.num_keys);
+    args.slots = (args.num_keys + args.stretch - 1) / args.stretch;
     args.most_candidates = static_cast<int>(most_candidates);
     const int64_t words = lay_out_table(args, static_cast<int*>(table.data_ptr()));
     const int64_t candidate_bytes = count_areas(args) * SEGMENTS * CAPACITY * sizeof(uint2);

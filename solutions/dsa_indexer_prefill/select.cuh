@@ -20,8 +20,9 @@ struct Samples {
   int count, need;
   __device__ Samples(const Args& args, int row, const Range& range) {
     const int end = range.start + range.length;
-    int first = range.start / STRETCH, last = (end - 1) / STRETCH;
-    first += sampled_key(first) < range.start, last -= sampled_key(last) >= end;
+    int first = range.start / args.stretch, last = (end - 1) / args.stretch;
+    first += sampled_key(args.stretch, first) < range.start;
+    last -= sampled_key(args.stretch, last) >= end;
     count = last - first + 1;
     need = min(static_cast<int>(static_cast<int64_t>(count) * Tuning::WANTED / range.length) + 1,
                count);

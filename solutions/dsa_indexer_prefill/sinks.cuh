@@ -28,14 +28,16 @@ struct Sink;
 template <>
 struct Sink<Mode::SAMPLE> {
   OwnRange range;
+  int stretch;
   float* samples;
 
-  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows) : range(rows) {
+  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
+      : range(rows), stretch(args.stretch) {
     const int row = max(rows.row[own_query()], 0);
     samples = args.samples + static_cast<int64_t>(row) * args.slots;
   }
   __device__ void take(float score, int slot) {
-    if (range.holds(sampled_key(slot))) samples[slot] = score;
+    if (range.holds(sampled_key(stretch, slot))) samples[slot] = score;
   }
   __device__ void close(SharedMemory&, const Args&, const Rows&) {}
 };

@@ -111,7 +111,8 @@ void launch_part(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
   args.candidates = static_cast<uint2*>(area.data_ptr());
   args.num_queries = static_cast<int>(query.size(0));
   args.num_keys = static_cast<int>(codes.size(0));
-  args.slots = (args.num_keys + STRETCH - 1) / STRETCH;
+  args.stretch = stretch_of(args.num_keys);
+  args.slots = (args.num_keys + args.stretch - 1) / args.stretch;
   const int64_t bytes = count_areas(args) * SEGMENTS * CAPACITY * sizeof(uint2);
   TVM_FFI_ICHECK(args.num_queries <= MOST_BLOCKS * BLOCK && args.num_keys > TOPK)
       << "prefill control: expected one group of launches and more than " << TOPK << " keys, got "
