@@ -127,13 +127,19 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
   int counts[EACH], found[EACH], sum = 0;
   bool is_dropped = false;
 #pragma unroll
+  for (int i = 0; i < EACH; ++i) {  // of the query's own area: they need not wait for the share
+    found[i] = row * SEGMENTS + first + i;
+    counts[i] = first + i < SEGMENTS ? args.counts[found[i]] : 0;
+  }
+#pragma unroll
   for (int i = 0; i < EACH; ++i) {
-    counts[i] = 0, found[i] = 0;
     if (first + i >= segments) continue;
     const int order = (first + i) / SEGMENTS;
-    const int area = area_of(args, row, row % BLOCK, share.x + order * PAIR, order == 0);
-    found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
-    counts[i] = args.counts[found[i]];
+    if (order > 0) {
+      const int area = area_of(args, row, row % BLOCK, share.x + order * PAIR, false);
+      found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
+      counts[i] = args.counts[found[i]];
+    }
     is_dropped |= counts[i] > CAPACITY;
     sum += counts[i];
   }
