@@ -1,1 +1,0 @@
-cd clones/long4 && tar -cf clones/long4-lab/long4.tar solutions/dsa_indexer_prefill solutions/common/lane_now.cuh solutions/common/positive_part.cuh docs/kernels/dsa_indexer_prefill.md tests/unit/test_dsa_indexer_prefill.py && ls -la clones/long4-lab/long4.tar
