@@ -31,7 +31,6 @@ from harness.errors import (
     InfrastructureFailure,
     RecordError,
     ToolMissing,
-    UsageError,
     run_program,
 )
 from harness.evaluate.alone import hold_device
@@ -41,7 +40,7 @@ from harness.files import write_atomically
 from harness.packing import pack
 from harness.records import COMMIT_OR_UNKNOWN, NAME, SHA256, read_json
 from harness.records.strict_json import LONGEST_US, SHORTEST_US, Fields
-from harness.report.blocks import read_block, replace_block
+from harness.report.blocks import read_page_block, replace_block
 from harness.timing import require_timer
 from tests.shape_families import FAMILIES, Call, Family
 
@@ -290,15 +289,7 @@ def tables(left_out: Collection[Path] = ()) -> dict[str, str]:
 
 def shown(room: str) -> str:
     """What the block of a room's page holds. Raises UsageError naming the page."""
-    page = PAGES / f"{room}.md"
-    try:
-        return read_block(page.read_text(encoding="utf-8"), BLOCK)
-    except FileNotFoundError:
-        raise UsageError(f"{page}: expected the room's page, got no such file; write it") from None
-    except UsageError as error:
-        raise UsageError(
-            f"{page}: {error}; add both, the first as <!-- {BLOCK}: begin ({COMMAND}) -->"
-        ) from None
+    return read_page_block(PAGES / f"{room}.md", BLOCK, COMMAND)
 
 
 def show() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from harness.errors import UsageError
 
@@ -23,6 +24,19 @@ def read_block(text: str, name: str) -> str:
     """What stands between the markers of block `name`. Raises UsageError."""
     begin, end = _find_block(text, name)
     return text[begin:end].strip("\n")
+
+
+def read_page_block(page: Path, name: str, command: str) -> str:
+    """What block `name` of a page holds, which `command` renders. Raises UsageError naming the
+    page."""
+    try:
+        return read_block(page.read_text(encoding="utf-8"), name)
+    except FileNotFoundError:
+        raise UsageError(f"{page}: expected the room's page, got no such file; write it") from None
+    except UsageError as error:
+        raise UsageError(
+            f"{page}: {error}; add both, the first as <!-- {name}: begin ({command}) -->"
+        ) from None
 
 
 def _find_block(text: str, name: str) -> tuple[int, int]:

@@ -56,14 +56,3 @@ __device__ __forceinline__ int take_count(uint64_t* word) {
   const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(word), 1ull);
   return static_cast<int>(before & ((uint64_t{1} << BITS) - 1));
 }
-
-// As count_release() and load_acquire() of device_flags.cuh.
-__device__ __forceinline__ void count_release(uint64_t* word) {
-  asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
-}
-
-__device__ __forceinline__ uint64_t load_acquire(const uint64_t* word) {
-  uint64_t value;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-  return value;
-}

@@ -42,12 +42,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "async_copy.cuh"
-#include "bulk_copy.cuh"
-#include "bulk_hints.cuh"
-#include "named_barrier.cuh"
 #include "plan.cuh"
-#include "programmatic_launch.cuh"
 #include "register_shares.cuh"
 #include "scan.cuh"
 #include "send.cuh"

@@ -12,7 +12,6 @@
 #include "barrier_wait.cuh"
 #include "named_barrier.cuh"
 #include "plan.cuh"
-#include "programmatic_launch.cuh"
 #include "scan_plan.cuh"
 #include "tensor_core.cuh"
 #include "tensor_core_f16.cuh"

@@ -128,6 +128,15 @@ __device__ __forceinline__ bool is_apart(const ScanMemory& shared, const Work& w
   return shared.places[(round - Tuning::STAGES) % (2 * Tuning::STAGES)].groups < GROUPS;
 }
 
+// Waits until a chunk of the unit is solved; returns up to which one they are then known to be.
+__device__ __forceinline__ int await_chunk(const Args& args, const Work& work, int chunk,
+                                           int chunks) {
+  const int qk_head = work.v_head / SERVED;
+  const int solved = chunk + await_solved(args, work.slot + chunk, qk_head, chunks - chunk);
+  admit_bulk_reads();
+  return solved;
+}
+
 // A sender's part of a unit's chunks, from the CTA's `round` on. Values of the first rounds of all
 // do not wait for solve_kernel, those of half of the columns for no output.
 __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, const Work& work,
@@ -140,11 +149,7 @@ __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, 
   for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
     const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
     const bool is_reused = round >= Tuning::STAGES;
-    if (is_requesting && chunk >= solved) {
-      const int qk_head = work.v_head / SERVED;
-      solved = chunk + await_solved(args, work.slot + chunk, qk_head, chunks - chunk);
-      admit_bulk_reads();
-    }
+    if (is_requesting && chunk >= solved) solved = await_chunk(args, work, chunk, chunks);
     if (is_reused) wait_cta_phase(&shared.used[stage], parity);
     request_operands(shared, args, work, chunk, round);
     const bool apart = is_apart(shared, work, round);
@@ -174,11 +179,7 @@ __device__ __forceinline__ void send_states(ScanMemory& shared, const Args& args
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
     const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
-    if (is_requesting && chunk >= solved) {
-      const int qk_head = work.v_head / SERVED;
-      solved = chunk + await_solved(args, work.slot + chunk, qk_head, chunks - chunk);
-      admit_bulk_reads();
-    }
+    if (is_requesting && chunk >= solved) solved = await_chunk(args, work, chunk, chunks);
     if (round >= Tuning::STAGES) wait_cta_phase(&shared.used[stage], parity);
     request_keys(shared, args, work, chunk, round);
     if (chunk >= early) request_values(shared, args, work, chunk, round);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "async_copy.cuh"
+#include "device_flags.cuh"
 #include "plan.cuh"
 #include "read_once.cuh"
 #include "small_copy.cuh"

@@ -23,11 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.devices import read_facts
-from harness.errors import UsageError, run_program
+from harness.errors import run_program
 from harness.evaluate.alone import hold_device
 from harness.evaluate.sweep import require_commit
 from harness.files import write_atomically
-from harness.report.blocks import read_block, replace_block
+from harness.report.blocks import read_page_block, replace_block
 from harness.timing import require_timer
 from tests.prefill_study import figures, tables
 from tests.prefill_study.record import COMMAND, KEPT, ROOM, ROOT, Record, contents, keep, load
@@ -51,15 +51,7 @@ def compose(found: Sequence[Record]) -> tuple[str, dict[Path, str]]:
 
 def shown() -> str:
     """What the page's block holds. Raises UsageError naming the page."""
-    page = PAGES / f"{ROOM}.md"
-    try:
-        return read_block(page.read_text(encoding="utf-8"), BLOCK)
-    except FileNotFoundError:
-        raise UsageError(f"{page}: expected the room's page, got no such file; write it") from None
-    except UsageError as error:
-        raise UsageError(
-            f"{page}: {error}; add both, the first as <!-- {BLOCK}: begin ({COMMAND}) -->"
-        ) from None
+    return read_page_block(PAGES / f"{ROOM}.md", BLOCK, COMMAND)
 
 
 def show() -> list[Path]:
