@@ -5,6 +5,8 @@
 
 #include "async_copy.cuh"
 #include "barrier_wait.cuh"
+#include "multicast.cuh"
+#include "multicast_rows.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
 #include "small_copy.cuh"
@@ -57,13 +59,13 @@ __device__ __forceinline__ void gather_tile(SharedMemory& shared, const Args& ar
   const int row = feeder() / 8, chunk = feeder() % 8;
 #pragma unroll 2
   for (int group = 0; group < SEGMENTS; ++group) {
-    const int key = sampled_key(tile * TILE + group * ROWS + row);
+    const int key = sampled_key(args.stretch, tile * TILE + group * ROWS + row);
     const bool is_there = key < args.num_keys;
     copy_chunk_or_clear(group_of_rows(shared, stage, tile, group) + swizzled(row, chunk),
                         args.codes + static_cast<int64_t>(is_there ? key : 0) * DIM + chunk * 16,
                         is_there);
   }
-  const int key = sampled_key(place_of(tile, feeder()));
+  const int key = sampled_key(args.stretch, place_of(tile, feeder()));
   if (key < args.num_keys) copy_word(&shared.scales[stage][feeder()], args.scales + key);
   arrive_with_copies(&shared.full[stage]);
 }
@@ -79,7 +81,8 @@ __device__ __forceinline__ void request_scales(SharedMemory& shared, const Args&
 }
 
 // All keys: a warp has a tile to itself, and the copy engine to fetch it, which fills up what lies
-// behind the last key with zeros.
+// behind the last key with zeros. Of a pair each CTA fetches every other group, for both.
+template <Mode MODE>
 __device__ __forceinline__ void fetch_tile(SharedMemory& shared, const Args& args, int stage,
                                            int tile) {
   request_scales(shared, args, stage, tile);
@@ -87,10 +90,25 @@ __device__ __forceinline__ void fetch_tile(SharedMemory& shared, const Args& arg
   if (feeder() % 32 != 0) return;
   arrive_expecting(&shared.full[stage], TILE_BYTES);
 #pragma unroll 1
-  for (int group = 0; group < SEGMENTS; ++group) {
-    copy_box(group_of_rows(shared, stage, tile, group), &args.map, &shared.full[stage], 0,
-             tile * TILE + group * ROWS);
+  for (int group = blockIdx.x % team<MODE>(); group < SEGMENTS; group += team<MODE>()) {
+    uint8_t* to = group_of_rows(shared, stage, tile, group);
+    const int key = tile * TILE + group * ROWS;
+    if (MODE == Mode::FILTER) {
+      copy_box_to((1 << PAIR) - 1, to, &args.map, &shared.full[stage], 0, key);
+    } else {
+      copy_box(to, &args.map, &shared.full[stage], 0, key);
+    }
   }
+}
+
+// Until nobody reads the stage any more, in either CTA of a pair: two lanes tell both that this one
+// is through with it.
+template <Mode MODE>
+__device__ __forceinline__ void await_free_stage(SharedMemory& shared, const Turn<STAGES>& stage) {
+  wait_cta_phase(&shared.free[stage.at], stage.parity ^ 1);
+  if (MODE != Mode::FILTER) return;
+  if (feeder() % 32 < PAIR) arrive_at(&shared.free_in_both[stage.at], feeder() % 32);
+  wait_cta_phase(&shared.free_in_both[stage.at], stage.parity);
 }
 
 template <Mode MODE>
@@ -158,11 +176,11 @@ __device__ __forceinline__ void feed(SharedMemory& shared, const Args& args) {
     const int end = piece.first + piece.tiles;
     int tile = piece.first + ahead;
     const auto request = [&] {
-      wait_cta_phase(&shared.free[stage.at], stage.parity ^ 1);
+      await_free_stage<MODE>(shared, stage);
       if (IS_SAMPLE) {
         gather_tile(shared, args, stage.at, tile);
       } else {
-        fetch_tile(shared, args, stage.at, tile);
+        fetch_tile<MODE>(shared, args, stage.at, tile);
       }
       stage.advance(STEP), tile += STEP;
     };

@@ -29,15 +29,19 @@ struct Tuning {
   static constexpr int STAGES = 6;              // 96 KiB of keys
   static constexpr int COMPUTING_REGISTERS = 112, FEEDING_REGISTERS = 32;
   static constexpr int STRETCH = 48;            // keys of which one is sampled
+  static constexpr int SHORT_STRETCH = 64;      // the same in contexts of at most SHORT keys:
+  static constexpr int SHORT = 16384;           // their sample fills two tiles
   static constexpr int WANTED = 3840;           // candidates: rank 80 in the sample of any range
   static constexpr int WHOLE = 5120;            // keys of a range that are all candidates
   static constexpr int CAPACITY = 832;          // candidates of a query in a segment: 480 are usual
   static constexpr int TIES = 264;              // kept of a tie at the threshold by each warp
 };
-constexpr int STAGES = Tuning::STAGES, STRETCH = Tuning::STRETCH;
+constexpr int STAGES = Tuning::STAGES;
 constexpr int CAPACITY = Tuning::CAPACITY;
 constexpr int MOST_BLOCKS = 1024;  // of a launch
-constexpr int MOST_CTAS = 132;     // of a launch, one an SM; and so pieces of a block
+constexpr int MOST_CTAS = 132;     // of a launch, one an SM
+constexpr int PAIR = 2;            // CTAs of a cluster of the filter
+constexpr int MOST_PIECES = MOST_CTAS / PAIR;  // of a block there
 constexpr int MOST_KEYS = 1 << 20;
 
 static_assert(COMPUTING == 128 * (TILE / HALF) * (BLOCK / 2), "a warpgroup for each product");
@@ -66,7 +70,7 @@ struct Args {
   float* samples;         // [Q, slots]
   uint2* candidates;      // [areas, 8, CAPACITY]: bits of the score, key
   uint32_t* keys;         // [CTAs of the repair, 4, N]: scores by their order
-  int num_queries, num_keys, slots, most_candidates;
+  int num_queries, num_keys, stretch, slots, most_candidates;
 };
 
 // Of a block's tiles, those that a CTA goes through. No tiles: it has no piece left.
@@ -97,10 +101,11 @@ struct SharedMemory {
   alignas(1024) uint8_t tiles[STAGES][TILE_BYTES];
   float scales[STAGES][TILE];
   Rows rows[2];
-  int before[MOST_BLOCKS + 1];  // tiles of the blocks before
+  int before[MOST_BLOCKS + 1];  // tiles of the blocks before, or of pairs of them
   int first_tile[MOST_BLOCKS];
   RankMemory rank;
   alignas(8) uint64_t full[STAGES], free[STAGES], block_full[2], block_free[2];
+  uint64_t free_in_both[STAGES];  // of a pair
 };
 
 static_assert(sizeof(SharedMemory) <= 227 * 1024, "what sm_90 gives a CTA");
@@ -110,6 +115,13 @@ enum class Mode {
   FILTER,  // all keys, for the candidates
   REPAIR,  // all keys of the queries that failed, for a selection from all their scores
 };
+
+// CTAs that go through the same tiles, with a block of queries each: a cluster of the filter, whose
+// keys come out of the L2 once for both. Else a CTA alone.
+template <Mode MODE>
+__device__ constexpr int team() {
+  return MODE == Mode::FILTER ? PAIR : 1;
+}
 
 struct Range {
   int start, length;  // cut to the keys that there are; an empty one has length 0
@@ -125,20 +137,15 @@ __device__ __forceinline__ Range load_range(const Args& args, int row) {
 
 // The key that is sampled of a stretch, at a random place in it: equal distances would over- or
 // undercount better keys that come at a distance of their own. It may lie behind the last key.
-__device__ __forceinline__ int sampled_key(int slot) {
+__device__ __forceinline__ int sampled_key(int stretch, int slot) {
   const uint32_t random = static_cast<uint32_t>(slot) * 2654435761u >> 16;
-  return slot * STRETCH + static_cast<int>(random * STRETCH >> 16);
+  return slot * stretch + static_cast<int>(random * stretch >> 16);
 }
 
 // What lies in a row of a tile: a key, or a slot of the sample. From tile to tile the rows move on
 // by those of a warp: keys that come at a distance of 128 meet all warps in turn.
 __device__ __forceinline__ int place_of(int tile, int row) {
   return tile * TILE + static_cast<uint32_t>(row + tile * ROWS) % TILE;
-}
-
-template <Mode MODE>
-__device__ __forceinline__ int key_at(int place) {
-  return MODE == Mode::SAMPLE ? sampled_key(place) : place;
 }
 
 // Keys of a range that a launch does not score.
@@ -154,34 +161,41 @@ __device__ __forceinline__ int row_of(const Args& args, int block, int query) {
   return at < args.failed[0] ? args.failed[1 + at] : -1;
 }
 
-// Tiles that hold the scored ranges of a block, those between them included.
+// Tiles that hold the scored ranges of a team's blocks, those between them included.
 struct Tiles {
   int first, count;
 };
 
 template <Mode MODE>
-__device__ __forceinline__ Tiles find_tiles(const Args& args, int block) {
+__device__ __forceinline__ Tiles find_tiles(const Args& args, int blocks) {
   int low = INT32_MAX, high = 0;
 #pragma unroll
-  for (int query = 0; query < BLOCK; ++query) {
-    const int row = row_of<MODE>(args, block, query);
+  for (int query = 0; query < BLOCK * team<MODE>(); ++query) {
+    const int row = row_of<MODE>(args, blocks * team<MODE>(), query);
     if (row < 0) continue;
     const Range range = load_range(args, row);
     if (range.length <= unscored<MODE>()) continue;
     low = min(low, range.start), high = max(high, range.start + range.length);
   }
   if (high == 0) return {0, 0};
-  constexpr int KEYS = MODE == Mode::SAMPLE ? STRETCH : 1;  // of a place
-  const int first = low / KEYS / TILE;
-  return {first, (high - 1) / KEYS / TILE + 1 - first};
+  const int keys = TILE * (MODE == Mode::SAMPLE ? args.stretch : 1);
+  const int first = low / keys;
+  return {first, (high - 1) / keys + 1 - first};
 }
 
-// Fills before and first_tile. All tiles of all blocks form one line, which is cut into equal
-// shares, one a CTA.
+// Blocks, or pairs of them, that teams take together.
+template <Mode MODE>
+__device__ __forceinline__ int count_blocks(const Args& args) {
+  constexpr int QUERIES = BLOCK * team<MODE>();
+  return (args.num_queries + QUERIES - 1) / QUERIES;
+}
+
+// Fills before and first_tile, of blocks or pairs of them. All their tiles form one line, which is
+// cut into equal shares, one a team.
 template <Mode MODE>
 __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& args) {
-  constexpr int EACH = (MOST_BLOCKS + THREADS - 1) / THREADS;
-  const int blocks = (args.num_queries + BLOCK - 1) / BLOCK, first = threadIdx.x * EACH;
+  constexpr int EACH = (MOST_BLOCKS / team<MODE>() + THREADS - 1) / THREADS;
+  const int blocks = count_blocks<MODE>(args), first = threadIdx.x * EACH;
   Tiles tiles[EACH];
   int sum = 0;
 #pragma unroll
@@ -199,14 +213,15 @@ __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& ar
   }
 }
 
-// CTAs that have a share of the line, each of them a tile at least.
+// Teams that have a share of the line, each of them a tile at least.
+template <Mode MODE>
 __device__ __forceinline__ int count_shares(int total) {
-  return max(min(total, static_cast<int>(gridDim.x)), 1);
+  return max(min(total, static_cast<int>(gridDim.x) / team<MODE>()), 1);
 }
 
-// The CTA that a tile of the line belongs to.
+// The team that a tile of the filter's line belongs to.
 __device__ __forceinline__ int owner_of(int tile, int total) {
-  return (static_cast<uint32_t>(tile + 1) * count_shares(total) - 1) / total;
+  return (static_cast<uint32_t>(tile + 1) * count_shares<Mode::FILTER>(total) - 1) / total;
 }
 
 // A CTA's pieces, in order.
@@ -221,11 +236,12 @@ struct Walk {
       block = blockIdx.x, blocks = (args.failed[0] + BLOCK - 1) / BLOCK;
       return;
     }
-    blocks = (args.num_queries + BLOCK - 1) / BLOCK;
+    blocks = count_blocks<MODE>(args);
     const uint32_t total = shared.before[blocks];
-    const int shares = count_shares(total), cta = min(static_cast<int>(blockIdx.x), shares);
-    tile = total * cta / shares;
-    end = total * min(cta + 1, shares) / shares;
+    const int shares = count_shares<MODE>(total);
+    const int own = min(static_cast<int>(blockIdx.x) / team<MODE>(), shares);
+    tile = total * own / shares;
+    end = total * min(own + 1, shares) / shares;
     block = 0;
     for (int step = MOST_BLOCKS / 2; step > 0; step /= 2) {  // the last block that begins there
       if (block + step < blocks && shared.before[block + step] <= tile) block += step;
@@ -244,7 +260,8 @@ struct Walk {
     if (tile >= end) return false;
     while (shared.before[block + 1] <= tile) ++block;
     const int stop = min(end, shared.before[block + 1]);
-    piece = {block, shared.first_tile[block] + tile - shared.before[block], stop - tile};
+    piece = {block * team<MODE>() + static_cast<int>(blockIdx.x) % team<MODE>(),
+             shared.first_tile[block] + tile - shared.before[block], stop - tile};
     tile = stop;
     return true;
   }

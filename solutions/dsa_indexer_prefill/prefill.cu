@@ -7,7 +7,7 @@
 //     topk[i]    = the min(2048, length) best j of the range, in any order, then -1
 //
 // Five launches, each set up while the one before it runs:
-//   1. score_kernel<SAMPLE>   scores of one key of each 48
+//   1. score_kernel<SAMPLE>   scores of one key of each 48, or 64
 //   2. threshold_kernel       from these, what a candidate must score: some 3840 of a range will;
 //                             warp_threshold_kernel where they are few
 //   3. score_kernel<FILTER>   all scores, of which candidates alone are stored
@@ -15,14 +15,15 @@
 //   5. score_kernel<REPAIR>   queries without the certificate, from all of their scores
 //
 // Grid of score_kernel: one CTA an SM. Four queries are a block; its tiles of 128 keys and those of
-// all other blocks form one line, of which each CTA takes an equal share. Queries stay in shared
+// all other blocks form one line, of which each CTA takes an equal share. In the filter two CTAs
+// share the tiles of two blocks, and each tile leaves the L2 once for both. Queries stay in shared
 // memory while keys go through a ring of six tiles. Four warps feed, by the copy engine where keys
 // follow one another. Four warpgroups multiply half of a tile's keys by a pair of the queries each:
 // keys are the M of the instruction, so that the sum over heads stays in a quad. While one weighs
 // its products, the tensor cores work for the others.
 //
 // Flops: 16 384 a score, the tensor cores are the roof; the ReLU and the weights take half as long
-// on the fp32 units. Bytes: 132 a key and four queries through L2; 8 a candidate.
+// on the fp32 units. Bytes: 132 a key and eight queries out of the L2; 8 a candidate.
 //
 // Numerics: e4m3 products with fp32 sums, of which the tensor cores keep 14 bits of the largest
 // term. The scale multiplies the sum over the heads, its sign the products before the ReLU. All
@@ -37,7 +38,9 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "cluster.cuh"
 #include "feed.cuh"
+#include "multicast.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
 #include "register_shares.cuh"
@@ -53,6 +56,7 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
   for (int stage = 0; stage < STAGES; ++stage) {
     init_barrier(&shared.full[stage], MODE == Mode::SAMPLE ? FEEDING : 32 + 1);  // and bytes
     init_barrier(&shared.free[stage], SPEAKERS);
+    init_barrier(&shared.free_in_both[stage], PAIR);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -62,16 +66,19 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
   fence_barrier_init();
 }
 
-// Grid: one CTA an SM, or fewer
+// Grid: one CTA an SM, or fewer; of the filter in clusters of two
 template <Mode MODE>
 __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
+  constexpr bool IS_PAIR = team<MODE>() == PAIR;
   if (threadIdx.x == 0) init_barriers<MODE>(shared);
+  if (IS_PAIR) arrive_cluster();
   if (MODE != Mode::SAMPLE && threadIdx.x == COMPUTING) prefetch_map(&args.map);
   allow_next_launch();
   if (MODE != Mode::REPAIR) divide_work<MODE>(shared, args);  // from inputs alone
   __syncthreads();
+  if (IS_PAIR) wait_cluster();  // for the other's barriers
   if (threadIdx.x < COMPUTING) {
     take_registers<Tuning::COMPUTING_REGISTERS>();
     compute<MODE>(shared, args);
@@ -79,6 +86,8 @@ __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant
     give_registers<Tuning::FEEDING_REGISTERS>();
     feed<MODE>(shared, args);
   }
+  __syncwarp();
+  if (IS_PAIR) meet_cluster();  // nobody arrives at a CTA that has ended
 }
 
 void check_error(cudaError_t error) {
@@ -86,23 +95,33 @@ void check_error(cudaError_t error) {
 }
 
 // is_first: of a call; it waits for whatever is before it in the stream to end, others need not.
+// cluster: CTAs of one, of which `ctas` is a multiple.
 template <typename Kernel>
 void launch(Kernel kernel, const Args& args, int ctas, int threads, int shared_bytes,
-            cudaStream_t stream, bool is_first) {
+            cudaStream_t stream, bool is_first, int cluster = 1) {
   // Set in front of each launch: it is kept by the device, and said once a process it would be
   // missing on a second one.
   check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    shared_bytes));
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  int count = 0;
+  if (!is_first) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = cluster;
+    attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(ctas);
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = is_first ? 0 : 1;
+  config.attrs = attributes;
+  config.numAttrs = count;
   check_error(cudaLaunchKernelEx(&config, kernel, args));
 }
 
@@ -120,7 +139,8 @@ void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream,
     launch(is_few ? warp_threshold_kernel : threshold_kernel, args,
            is_few ? (args.num_queries + WARPS - 1) / WARPS : args.num_queries, GUESSING, 0, stream,
            is_first && !is_sampled);
-    launch(score_kernel<Mode::FILTER>, args, sms, THREADS, SCORE_BYTES, stream, false);
+    launch(score_kernel<Mode::FILTER>, args, sms / PAIR * PAIR, THREADS, SCORE_BYTES, stream, false,
+           PAIR);
   }
   launch(select_kernel, args, args.num_queries, SELECTING, select_bytes, stream,
          is_first && !is_scored);
@@ -137,6 +157,11 @@ CUtensorMap map_codes(tvm::ffi::TensorView codes) {
   TVM_FFI_ICHECK(make_byte_map<2>(map, codes.data_ptr(), {DIM, num_keys}, {DIM}, {DIM, ROWS}))
       << "prefill: the driver refuses a tensor map of " << num_keys << " keys";
   return map;
+}
+
+// Keys of which one is sampled. In short contexts queries change often: a tile less of each counts.
+int stretch_of(int num_keys) {
+  return num_keys <= Tuning::SHORT ? Tuning::SHORT_STRETCH : Tuning::STRETCH;
 }
 
 // Areas for candidates: one a query, and four a CTA.
@@ -188,7 +213,8 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
     args.keys = static_cast<uint32_t*>(area.data_ptr());
     args.num_queries = static_cast<int>(std::min(most_queries, num_queries - first));
     args.num_keys = static_cast<int>(num_keys);
-    args.slots = (args.num_keys + STRETCH - 1) / STRETCH;
+    args.stretch = stretch_of(args.num_keys);
+    args.slots = (args.num_keys + args.stretch - 1) / args.stretch;
     args.most_candidates = static_cast<int>(most_candidates);
     const int64_t words = lay_out_table(args, static_cast<int*>(table.data_ptr()));
     const int64_t candidate_bytes = count_areas(args) * SEGMENTS * CAPACITY * sizeof(uint2);

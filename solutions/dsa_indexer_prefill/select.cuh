@@ -20,8 +20,9 @@ struct Samples {
   int count, need;
   __device__ Samples(const Args& args, int row, const Range& range) {
     const int end = range.start + range.length;
-    int first = range.start / STRETCH, last = (end - 1) / STRETCH;
-    first += sampled_key(first) < range.start, last -= sampled_key(last) >= end;
+    int first = range.start / args.stretch, last = (end - 1) / args.stretch;
+    first += sampled_key(args.stretch, first) < range.start;
+    last -= sampled_key(args.stretch, last) >= end;
     count = last - first + 1;
     need = min(static_cast<int>(static_cast<int64_t>(count) * Tuning::WANTED / range.length) + 1,
                count);
@@ -100,8 +101,8 @@ __global__ void __launch_bounds__(GUESSING)
 
 // In shared memory, in front of the keys of args.most_candidates, and then their ids.
 struct Selection {
-  int before[MOST_CTAS * SEGMENTS + 1];  // candidates in the segments before
-  int from[MOST_CTAS * SEGMENTS];        // place of a segment's first, less those before
+  int before[MOST_PIECES * SEGMENTS + 1];  // candidates in the segments before
+  int from[MOST_PIECES * SEGMENTS];        // place of a segment's first, less those before
   RankMemory rank;
   int is_dropped;  // a candidate was
   __device__ uint32_t* keys() { return reinterpret_cast<uint32_t*>(this + 1); }
@@ -121,18 +122,24 @@ __device__ __forceinline__ void list_range(const Range& range, int* ids) {
 // Finds the query's segments. Returns how many candidates they hold; 0 where one was dropped.
 __device__ __forceinline__ int find_segments(Selection& shared, const Args& args, int row,
                                              int2 share) {
-  constexpr int EACH = (MOST_CTAS * SEGMENTS + SELECTING - 1) / SELECTING;
+  constexpr int EACH = (MOST_PIECES * SEGMENTS + SELECTING - 1) / SELECTING;
   const int first = threadIdx.x * EACH, segments = share.y * SEGMENTS;
   int counts[EACH], found[EACH], sum = 0;
   bool is_dropped = false;
 #pragma unroll
+  for (int i = 0; i < EACH; ++i) {  // of the query's own area: they need not wait for the share
+    found[i] = row * SEGMENTS + first + i;
+    counts[i] = first + i < SEGMENTS ? args.counts[found[i]] : 0;
+  }
+#pragma unroll
   for (int i = 0; i < EACH; ++i) {
-    counts[i] = 0, found[i] = 0;
     if (first + i >= segments) continue;
     const int order = (first + i) / SEGMENTS;
-    const int area = area_of(args, row, row % BLOCK, share.x + order, order == 0);
-    found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
-    counts[i] = args.counts[found[i]];
+    if (order > 0) {
+      const int area = area_of(args, row, row % BLOCK, share.x + order * PAIR, false);
+      found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
+      counts[i] = args.counts[found[i]];
+    }
     is_dropped |= counts[i] > CAPACITY;
     sum += counts[i];
   }

@@ -28,14 +28,16 @@ struct Sink;
 template <>
 struct Sink<Mode::SAMPLE> {
   OwnRange range;
+  int stretch;
   float* samples;
 
-  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows) : range(rows) {
+  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
+      : range(rows), stretch(args.stretch) {
     const int row = max(rows.row[own_query()], 0);
     samples = args.samples + static_cast<int64_t>(row) * args.slots;
   }
   __device__ void take(float score, int slot) {
-    if (range.holds(sampled_key(slot))) samples[slot] = score;
+    if (range.holds(sampled_key(stretch, slot))) samples[slot] = score;
   }
   __device__ void close(SharedMemory&, const Args&, const Rows&) {}
 };
@@ -59,7 +61,7 @@ struct Sink<Mode::FILTER> {
 
   // Whether the block's first tile is one of the piece.
   static __device__ bool begins(const SharedMemory& shared, const Piece& piece) {
-    return piece.first == shared.first_tile[piece.block];
+    return piece.first == shared.first_tile[piece.block / PAIR];
   }
   static __device__ int segment(const SharedMemory& shared, const Args& args, const Rows& rows) {
     const int query = own_query(), row = max(rows.row[query], 0);
@@ -94,11 +96,11 @@ struct Sink<Mode::FILTER> {
   }
 
   __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
-    const int block = rows.piece.block;
-    if (threadIdx.x == 0 && begins(shared, rows.piece)) {
-      const int total = shared.before[(args.num_queries + BLOCK - 1) / BLOCK];
-      const int last = owner_of(shared.before[block + 1] - 1, total);
-      args.shares[block] = make_int2(blockIdx.x, last - blockIdx.x + 1);
+    const bool is_there = rows.row[0] >= 0;  // the last pair may be half of one
+    if (threadIdx.x == 0 && is_there && begins(shared, rows.piece)) {
+      const int total = shared.before[count_blocks<Mode::FILTER>(args)];
+      const int last = owner_of(shared.before[rows.piece.block / PAIR + 1] - 1, total);
+      args.shares[rows.piece.block] = make_int2(blockIdx.x, last - blockIdx.x / PAIR + 1);
     }
     const int at = segment(shared, args, rows);
     if (threadIdx.x % 32 < 2 && rows.row[own_query()] >= 0) {

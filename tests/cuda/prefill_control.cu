@@ -65,15 +65,17 @@ __device__ __forceinline__ void compute_part(SharedMemory& shared, const Args& a
   args.samples[blockIdx.x * COMPUTING + threadIdx.x] = checksum;  // as scratch: nobody reads it
 }
 
-// score_kernel<FILTER>, but for what computes. Grid: one CTA an SM
+// score_kernel<FILTER>, but for what computes. Grid: one CTA an SM, in clusters of two
 template <Part PART>
 __global__ void __launch_bounds__(THREADS, 1) part_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
   if (threadIdx.x == 0) init_barriers<Mode::FILTER>(shared);
+  arrive_cluster();
   if (threadIdx.x == COMPUTING) prefetch_map(&args.map);
   divide_work<Mode::FILTER>(shared, args);
   __syncthreads();
+  wait_cluster();
   if (threadIdx.x < COMPUTING) {
     take_registers<Tuning::COMPUTING_REGISTERS>();
     compute_part<PART>(shared, args);
@@ -81,6 +83,8 @@ __global__ void __launch_bounds__(THREADS, 1) part_kernel(const __grid_constant_
     give_registers<Tuning::FEEDING_REGISTERS>();
     feed<Mode::FILTER>(shared, args);
   }
+  __syncwarp();
+  meet_cluster();
 }
 
 // Arguments and scratch as of a select_topk() that has run; part: as in Part. At most one group of
@@ -107,7 +111,8 @@ void launch_part(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
   args.candidates = static_cast<uint2*>(area.data_ptr());
   args.num_queries = static_cast<int>(query.size(0));
   args.num_keys = static_cast<int>(codes.size(0));
-  args.slots = (args.num_keys + STRETCH - 1) / STRETCH;
+  args.stretch = stretch_of(args.num_keys);
+  args.slots = (args.num_keys + args.stretch - 1) / args.stretch;
   const int64_t bytes = count_areas(args) * SEGMENTS * CAPACITY * sizeof(uint2);
   TVM_FFI_ICHECK(args.num_queries <= MOST_BLOCKS * BLOCK && args.num_keys > TOPK)
       << "prefill control: expected one group of launches and more than " << TOPK << " keys, got "
@@ -117,7 +122,7 @@ void launch_part(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
       << "prefill control: expected the scratch of select_topk, got " << table.size(0)
       << " words and " << area.size(0) << " bytes";
   const auto start = [&](auto kernel) {
-    launch(kernel, args, sms, THREADS, sizeof(SharedMemory), stream, true);
+    launch(kernel, args, sms / PAIR * PAIR, THREADS, sizeof(SharedMemory), stream, true, PAIR);
   };
   if (part == static_cast<int>(Part::PRODUCTS)) return start(part_kernel<Part::PRODUCTS>);
   if (part == static_cast<int>(Part::SCORES)) return start(part_kernel<Part::SCORES>);

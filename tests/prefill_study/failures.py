@@ -29,6 +29,7 @@ class Layout:
     segments: int  # of a query in an area
     capacity: int  # candidates of a segment
     most_ctas: int
+    pair: int  # CTAs of the filter that share tiles: those with pieces of one block are so far apart
 
 
 def classify(
@@ -49,7 +50,7 @@ def classify(
     found: dict[str, set[int]] = {name: set() for name in CLASSES}
     for row in np.flatnonzero(lengths > TOPK).tolist():
         first, pieces = (int(value) for value in shares[row // layout.block])
-        later = np.arange(first + 1, first + pieces)
+        later = first + layout.pair * np.arange(1, pieces)
         own = [row, *(queries + later * layout.block + row % layout.block).tolist()]
         name = _class_of(counts[own], layout.capacity, most_candidates)
         if name is not None:

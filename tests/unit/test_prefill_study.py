@@ -130,7 +130,7 @@ def test_work_belongs_to_the_window_that_launched_it_once():
 
 # Why rows failed
 
-LAYOUT = Layout(block=4, segments=8, capacity=400, most_ctas=3)
+LAYOUT = Layout(block=4, segments=8, capacity=400, most_ctas=4, pair=2)
 LENGTHS = np.full(8, 50_000, np.int64)
 
 
@@ -138,7 +138,7 @@ def scratch(counts, shares, listed):
     """A table of 8 queries: candidates of a segment in `counts` by area, elsewhere 300. Then a row
     of one piece has 2400, between 2048 and the 3000 that fit."""
     queries = 8
-    areas = np.full((queries + 12, 8), 300, np.int32)
+    areas = np.full((queries + 16, 8), 300, np.int32)
     for area, own in counts.items():
         areas[area] = own
     failed = np.zeros(1 + queries, np.int32)
@@ -166,11 +166,11 @@ def test_each_failure_has_one_class():
 
 
 def test_later_pieces_of_a_block_are_in_areas_of_their_ctas():
-    """Row 6 is the third of block 1, which CTAs 1 and 2 share: 8 + 2 * 4 + 2 is its second area."""
+    """Row 6 is the third of block 1, which CTAs 1 and 3 share: 8 + 3 * 4 + 2 is its second area."""
     shares = [(0, 2), (1, 2)]
-    areas = {**{row: [130] * 8 for row in range(8)}, **{8 + i: [130] * 8 for i in range(12)}}
+    areas = {**{row: [130] * 8 for row in range(8)}, **{8 + i: [130] * 8 for i in range(16)}}
     assert classify(scratch(areas, shares, []), LENGTHS, LAYOUT, 3000)["underflow"] == 0
-    areas[18] = [0] * 8
+    areas[22] = [0] * 8
     assert classify(scratch(areas, shares, [6]), LENGTHS, LAYOUT, 3000)["underflow"] == 1
 
 
