@@ -28,7 +28,7 @@ help:  ## list the targets
 evaluate: pack  ## pack every room, judge the contest's five and, on a GPU, time them
 	$(PYTHON) -m harness evaluate $(EVALUATE)
 
-test: $(READY)  ## the quick tests: some minutes on two cores
+test: $(READY)  ## the quick tests: about ten minutes on two cores
 	$(PYTHON) -m pytest -n auto -m "not slow and not gpu" $(PYTEST)
 
 test-slow: $(READY)  ## the tests that take minutes, without a GPU

@@ -29,7 +29,7 @@ class Layout:
     segments: int  # of a query in an area
     capacity: int  # candidates of a segment
     most_ctas: int
-    pair: int  # CTAs of the filter that share tiles: those with pieces of one block are so far apart
+    pair: int  # CTAs of the filter that share tiles: two with pieces of one block are so far apart
 
 
 def classify(
