@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from harness.config import Workspace, load_workspace
+from harness.devices import read_facts
 from harness.errors import ExitCode, UsageError
 from harness.evaluate.progress import SweepProgress
 from harness.records.strict_json import MAX_SEED
@@ -112,4 +113,4 @@ def _proposer(
         return CommandProposer(workspace, command, limit_s)
     if folder is not None:
         return FolderProposer(workspace, Path(folder))
-    return parameter_proposer(workspace, room)
+    return parameter_proposer(workspace, room, read_facts().capability)

@@ -8,12 +8,15 @@
     "kernel.py:LAUNCHES[0].BLOCK_V" = [1, 2, 4, 8]
 
 One table a direction. A constant is "file:place" as harness.search.constants reads it, with all
-values that it may take; the one in the tree is among them. The harness alone reads this file: it is
+values that it may take; the one in the tree is among them. `not_on = ["9.0"]` names the compute
+capabilities where none of the direction's constants is of code that runs: there it is left out, as
+its candidates would all be the room itself. The harness alone reads this file: it is
 never packed.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,14 +34,19 @@ else:
     import tomli as tomllib
 
 FILE_NAME = "tuning.toml"
+KEYS = {"hypothesis", "answers", "constants"}  # of a direction; not_on may be missing
 
 
 @dataclass(frozen=True)
 class TuningDirection:
-    """A direction and its constants: "file:place" to the values that it may take, rising."""
+    """A direction and its constants: "file:place" to the values that it may take, rising.
+
+    not_on: compute capabilities where the constants are of code that does not run.
+    """
 
     direction: Direction
     constants: Mapping[str, tuple[int, ...]]
+    not_on: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,20 @@ class Declaration:
             for constant, values in one.constants.items():
                 found.setdefault(constant, set()).update(values)
         return {constant: tuple(sorted(values)) for constant, values in found.items()}
+
+    def on(self, capability: tuple[int, int] | None) -> Declaration:
+        """What of it runs on a device of this compute capability; all of it where none is known.
+
+        Raises ConfigError where nothing does.
+        """
+        left = tuple(one for one in self.directions if capability not in one.not_on)
+        if not left:
+            version = ".".join(map(str, capability or ()))
+            raise ConfigError(
+                f"{self.path}: expected a direction whose constants run on compute capability "
+                f"{version}, got none; declare one, or search with --command or --folder"
+            )
+        return Declaration(self.path, left)
 
     def read(self, sources: Mapping[str, str]) -> dict[str, int]:
         """What every declared constant is in these sources. Raises ConfigError."""
@@ -123,10 +145,10 @@ def load_declaration(root: Path, room: str, sources: Mapping[str, str]) -> Decla
 
 
 def _read_direction(path: Path, name: str, values: Any) -> TuningDirection:
-    if not isinstance(values, dict) or values.keys() != {"hypothesis", "answers", "constants"}:
+    if not isinstance(values, dict) or values.keys() - {"not_on"} != KEYS:
         raise ConfigError(
-            f"{path}: [{name}]: expected the keys hypothesis, answers and constants, got "
-            f"{', '.join(values) if isinstance(values, dict) else values!r}"
+            f"{path}: [{name}]: expected the keys hypothesis, answers and constants, and not_on "
+            f"where it is needed, got {', '.join(values) if isinstance(values, dict) else values!r}"
         )
     hypothesis, answers = values["hypothesis"], values["answers"]
     if not isinstance(hypothesis, str) or not hypothesis:
@@ -141,7 +163,18 @@ def _read_direction(path: Path, name: str, values: Any) -> TuningDirection:
     return TuningDirection(
         Direction(name, hypothesis, tuple(answers)),
         {constant: _read_values(path, constant, of) for constant, of in constants.items()},
+        _read_capabilities(path, name, values.get("not_on", [])),
     )
+
+
+def _read_capabilities(path: Path, name: str, values: Any) -> frozenset[tuple[int, int]]:
+    is_list = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    if not is_list or not all(re.fullmatch(r"\d+\.\d", value) for value in values):
+        raise ConfigError(
+            f'{path}: [{name}] not_on: expected compute capabilities such as "9.0", got {values!r}'
+        )
+    pairs = (value.split(".") for value in values)
+    return frozenset((int(major), int(minor)) for major, minor in pairs)
 
 
 def _read_values(path: Path, constant: str, values: Any) -> tuple[int, ...]:

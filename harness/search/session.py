@@ -74,9 +74,12 @@ def stale_evidence(workspace: Workspace, room: str, run: RunRecord) -> list[str]
     ]
 
 
-def parameter_proposer(workspace: Workspace, room: str) -> ParameterProposer:
-    """Of the room's tuning.toml. Raises ConfigError and PackingError."""
-    return ParameterProposer(load_declaration(workspace.root, room, read_room(workspace, room)))
+def parameter_proposer(
+    workspace: Workspace, room: str, capability: tuple[int, int] | None
+) -> ParameterProposer:
+    """Of what runs on the device of the room's tuning.toml. Raises ConfigError and PackingError."""
+    declaration = load_declaration(workspace.root, room, read_room(workspace, room))
+    return ParameterProposer(declaration.on(capability))
 
 
 def read_state(root: Path, run: RunRecord, regimes: Regimes) -> Profile:

@@ -149,6 +149,8 @@ def test_limits_must_rise(room):
         ("", "at least one table"),
         ("x", "not valid TOML"),
         (TUNING.replace('answers = ["latency"]', ""), "hypothesis, answers and constants"),
+        (TUNING.replace("answers", 'not_on = ["Hopper"]\nanswers', 1), "not_on: expected compute"),
+        (TUNING.replace("answers", "not_on = 9.0\nanswers", 1), "not_on: expected compute"),
         (TUNING.replace('["latency"]', '["luck"]'), "answers: expected some of"),
         (TUNING.replace("[1, 2, 4, 8]", "[2]"), "at least two values"),
         (TUNING.replace("[1, 2, 4, 8]", '["2", "4"]'), "integers"),
@@ -164,6 +166,27 @@ def test_a_wrong_declaration_says_what_is_wrong(room, text, words):
     with pytest.raises(ConfigError) as caught:
         declare(room, text)
     assert words in str(caught.value)
+
+
+def test_directions_of_code_that_does_not_run_there_are_left_out(room):
+    declaration = declare(room, TUNING.replace("answers", 'not_on = ["9.0"]\nanswers', 1))
+    assert [one.direction.name for one in declaration.on((9, 0)).directions] == ["warps"]
+    assert declaration.on((10, 0)).directions == declaration.on(None).directions
+    assert len(declaration.on(None).directions) == 2
+
+
+def test_a_declaration_of_which_nothing_runs_there_says_what_to_do(room):
+    declaration = declare(room, TUNING.replace("answers", 'not_on = ["9.0"]\nanswers'))
+    with pytest.raises(ConfigError, match=r"compute capability 9\.0, got none; .*--command"):
+        declaration.on((9, 0))
+
+
+def test_every_real_room_has_constants_that_run_on_hopper():
+    workspace = load_workspace()
+    for room in workspace.rooms:
+        if (workspace.root / "solutions" / room / FILE_NAME).exists():
+            declaration = load_declaration(workspace.root, room, read_room(workspace, room))
+            assert len(declaration.on((9, 0)).constants) >= 2
 
 
 def test_a_room_without_a_declaration_says_what_to_do(room):

@@ -257,7 +257,7 @@ def test_a_session_without_a_recorded_run_says_what_to_run(room):
 
 
 def test_the_parameter_proposer_comes_from_the_rooms_declaration(room):
-    proposer = session.parameter_proposer(room.workspace, ROOM)
+    proposer = session.parameter_proposer(room.workspace, ROOM, None)
     assert [one.name for one in proposer.directions] == ["block_v", "warps"]
 
 
