@@ -31,7 +31,7 @@ _SUMMARY_COLUMNS = (
     Column("mean µs", Kind.US),
     Column("median µs", Kind.US),
     Column("p95 µs", Kind.US),
-    Column("floor µs", Kind.US),
+    Column("mean floor µs", Kind.US),
     Column("mean / floor", Kind.RATIO),
     Column("device"),
     Column("timer"),
@@ -143,11 +143,10 @@ def describe(record: RunRecord) -> str:
     """How one run was measured, in a line of Markdown."""
     protocol, dataset = record.protocol, record.dataset
     clocks = record.clocks or {}
-    throttled = (
-        f", {clocks['throttled']} of {clocks['samples']} clock samples throttled"
-        if clocks.get("throttled")
-        else ""
-    )
+    throttled = ", clocks not sampled"
+    if clocks:
+        throttled = f", {clocks['throttled']} of {clocks['samples']} clock samples throttled"
+        throttled = throttled if clocks["throttled"] else ""
     versions = "".join(
         f"{name} {record.libraries[name]}, " for name in _COMPILERS if name in record.libraries
     )

@@ -41,7 +41,7 @@ def test_a_row_shows_counts_averages_floor_and_origin():
         "mean µs": "3.000",
         "median µs": "3.000",
         "p95 µs": "3.900",
-        "floor µs": "2.000",
+        "mean floor µs": "2.000",
         "mean / floor": "1.50",
         "device": "nvidia-h200",
         "timer": "cupti",
