@@ -25,6 +25,7 @@ CONTROL = ROOT / "tests" / "cuda" / "prefill_control.cu"
 
 # A step of a call ends where its launch does, and begins where the one before it ended.
 LAUNCHES = ("sample", "threshold", "filter", "select", "repair")
+STEP_SLACK = 1.05  # of a step over the span: each is a median of its own
 MOST_KEYS = 1 << 20  # that the native route takes
 SCORES = re.compile(r"normal|[a-z_]+=\d+( [a-z_]+=\d+)*")
 # In the order of Part in the control.
@@ -167,8 +168,10 @@ def _check_head(table: Fields, path: Path) -> None:
         known = ", ".join(CEILINGS)
         raise table.fail("device", f"one whose FP8 rate was measured: {known}", path.parent.name)
     table.texts("environment")
-    clocks = table.clocks("clocks")
-    mhz = (clocks or {}).get("sm_mhz")
+    clocks = table.clocks("clocks") or {"samples": 0, "throttled": 0}
+    if clocks["throttled"] > clocks["samples"]:
+        raise table.fail("clocks.throttled", f"at most {clocks['samples']}", clocks["throttled"])
+    mhz = clocks.get("sm_mhz")
     if mhz is not None and not (isinstance(mhz, list) and len(mhz) == 2):
         raise table.fail("clocks.sm_mhz", "the least and the most", mhz)
     protocol = table.object("protocol")
@@ -196,8 +199,10 @@ def _read_size(table: Fields) -> Size:
         _read_times(table.object("parts_us"), PARTS, SHORTEST_US),
     )
     _check_shape(table, size.queries, size.keys)
-    if sum(size.steps_us.values()) <= 0:
-        raise table.fail("steps_us", "one that takes time", size.steps_us)
+    if size.steps_us["filter"] <= 0:
+        raise table.fail("steps_us", "a filter that takes time", size.steps_us)
+    if max(size.steps_us.values()) > STEP_SLACK * size.span_us:
+        raise table.fail("steps_us", f"parts of {size.span_us} µs", size.steps_us)
     table.done()
     return size
 

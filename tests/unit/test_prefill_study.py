@@ -247,6 +247,14 @@ DAMAGES = {
         change("sizes", 0, "steps_us", value=dict.fromkeys(record.LAUNCHES, 0.0)),
         r"sizes\[0\].steps_us: expected",
     ),
+    "a step longer than all": (
+        change("sizes", 0, "steps_us", "filter", value=1e6),
+        r"sizes\[0\].steps_us: expected parts of",
+    ),
+    "more throttled than sampled": (
+        change("clocks", "throttled", value=99),
+        "clocks.throttled: expected at most",
+    ),
     "one clock": (change("clocks", "sm_mhz", value=[1980]), "clocks.sm_mhz: expected"),
     "a repair longer than all": (
         change("failures", 1, "repair_us", value=1e6),
