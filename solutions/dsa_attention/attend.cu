@@ -65,6 +65,7 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
   init_barrier(&shared.stats_landed, 1);
   init_barrier(&shared.sums_landed, 1);
   init_barrier(&shared.factors_found, HELPING);
+  shared.nothing = 0;
   fence_barrier_init();
 }
 
@@ -100,13 +101,16 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int token
     arrive_expecting(&shared.sums_landed,
                      work.senders() * Piece<CLUSTER>::AN_OWNER * sizeof(Piece<CLUSTER>));
   }
+  if (merges) {
+    wait_cluster();  // all barriers are there
+    arrive_for_threads(CLUSTER_MET, THREADS);
+  }
   request_others<CLUSTER>(shared, args, token, rank, work, second);
   commit_copies();
   wait_copies<0>();  // no copy may land in a CTA that has ended
   if (!merges) return write_lse_alone(shared, args, token);
   if constexpr (CLUSTER > 1) {
     clear_received<CLUSTER>(shared, work);
-    wait_cluster();  // all barriers are there
     if (work.sends(rank)) send_stats<CLUSTER>(shared, rank);
     wait_phase(&shared.stats_landed, 0);
     find_factors(shared, args, token, rank, work);
@@ -262,15 +266,16 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     const Block block = load_block(args, token);
     const Entries second = load_others<CLUSTER>(args, token, threadIdx.x, rank, 1);
     if (CLUSTER > 1) arrive_cluster();  // my barriers are there
-    any_of_threads(ALL_MEET, THREADS, false);
+    sync_threads_of(ALL_MEET, THREADS);
     survey<CLUSTER>(shared, block, args.num_rows, rank);
     return help<CLUSTER>(shared, args, token, rank, second);
   }
   const Candidates found = load_first<CLUSTER>(args, token, rank);
   if (CLUSTER > 1) arrive_cluster();
   request_query(shared, args, token);
-  // The barrier's result, 0, keeps the assembler from awaiting the indices in front of it.
-  const int nothing = any_of_threads(ALL_MEET, THREADS, false);
+  sync_threads_of(ALL_MEET, THREADS);
+  // A 0 that is read here keeps the assembler from awaiting the indices in front of the barrier.
+  const int nothing = *static_cast<volatile int*>(&shared.nothing);
   const Entries first = pick_first<CLUSTER>(found, args.num_rows, nothing);
   const uint64_t valid = vote(first, args.num_rows);
   request_rows<WARPS>(shared.tiles[0], args, first, valid, threadIdx.x / 32);
@@ -292,7 +297,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     return;
   }
   const bool merges = CLUSTER > 1 && work.merges();
-  if (merges) wait_cluster();
+  if (merges) sync_threads_of(CLUSTER_MET, THREADS);
   if (work.sends(rank)) {
     attend_mine<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
   } else {
