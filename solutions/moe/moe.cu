@@ -18,7 +18,7 @@
 // Weights are the tall operand of wgmma, packed rows the narrow one.
 //
 // Bytes: 44 MB of weights an expert that is hit; flops: 88 MFLOP a packed row. DRAM binds up to
-// about a thousand tokens, and choose() in kernel.py takes units of these to 1536.
+// some thousand tokens; choose() in kernel.py takes units of these to 512.
 //
 // Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
 // first product to the second, which waits, tile by tile, for C alone. Units are small, and an SM
