@@ -142,7 +142,8 @@ LAUNCHES = (
 #   T <= 512   up to 16 rows an expert: small units would take the weights through the SMs more
 #              than once. Two planes of C, for which the tensor cores have the time.
 #   larger     tiles, tile_multiply.cuh. They have one plane of C and wait less for one another:
-#              376 us against 390 at T = 901, 387 against 448 at 1536, but 359 against 357 at 200.
+#              376 us against 390 at T = 901, 387 against 448 at 1536, but 359 against 357 at 200,
+#              all with routing in launches of its own in front of tiles.
 NATIVE_UNITS = ((128, (1, 16)), (512, (4, 64)), (15872, (4, 128)))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 

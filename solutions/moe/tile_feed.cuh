@@ -9,11 +9,27 @@
 #include "device_flags.cuh"
 #include "multicast.cuh"
 #include "small_copy.cuh"
+#include "tagged_words.cuh"
 #include "tensor_map.cuh"
 #include "tile_plan.cuh"
 #include "warpgroup.cuh"
 
 namespace {
+
+__device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
+#pragma unroll 1
+  for (int i = 0; i < TILE_STAGES; ++i) {
+    init_barrier(&shared.full[i], TILE_FEEDERS + 1);
+    init_barrier(&shared.free[i], PAIR * MULTIPLYING / 32);
+  }
+#pragma unroll 1
+  for (int i = 0; i < UNIT_STAGES; ++i) {
+    init_barrier(&shared.unit_full[i], 1);
+    init_barrier(&shared.unit_free[i], TILE_READERS);
+  }
+  init_barrier(&shared.ticket_full[0], 1), init_barrier(&shared.ticket_full[1], 1);
+  fence_barrier_init();
+}
 
 // The next unit, for a warp that reads of it until it leaves it.
 __device__ __forceinline__ const TileUnit& await_tile(TileShared& shared,
@@ -28,6 +44,14 @@ __device__ __forceinline__ void leave_tile(TileShared& shared, UnitRing& units) 
   ++units.turn;
 }
 
+// The first of a box's rows of weights, counted over all experts.
+template <Kind KIND>
+__device__ __forceinline__ int find_weight_row(const TileUnit& unit, int box) {
+  return KIND == FIRST ? unit.expert * 2 * WIDTH + box % 2 * WIDTH + unit.part * BLOCK +
+                             box / 2 * BOX_ROWS
+                       : unit.expert * HIDDEN + unit.part * 2 * BLOCK + box * BOX_ROWS;
+}
+
 // Weights of a block of k, 64 rows for each request. CTAs that share them request two boxes each.
 template <Kind KIND>
 __device__ __forceinline__ void request_tile(TileShared& shared, const Args& args,
@@ -38,9 +62,7 @@ __device__ __forceinline__ void request_tile(TileShared& shared, const Args& arg
   arrive_expecting(full, sizeof(shared.weights[stage]));
 #pragma unroll
   for (int i = 0; i < BOXES; ++i) {
-    const int row = KIND == FIRST ? unit.expert * 2 * WIDTH + i % 2 * WIDTH + unit.part * BLOCK +
-                                        i / 2 * BOX_ROWS
-                                  : unit.expert * HIDDEN + unit.part * 2 * BLOCK + i * BOX_ROWS;
+    const int row = find_weight_row<KIND>(unit, i);
     uint8_t* to = shared.weights[stage][i];
     if (!unit.is_shared) {
       copy_box(to, map, full, block * BLOCK, 0, 0, 0, row / 32);
@@ -77,44 +99,76 @@ struct BlankRows {
   }
 };
 
-// The first CTA of a cluster takes a ticket for both.
-__device__ __forceinline__ void take_ticket(TileShared& shared, const Args& args, int slot) {
-  const uint32_t ticket = atomicAdd(args.routing.ticket, 1);
+// What CTAs count in global memory: units that are taken and parts of C that are written. TOLD:
+// in words with a nonce, otherwise in what route_kernel has cleared.
+template <bool TOLD>
+__device__ __forceinline__ int take_count_of_units(const Args& args) {
+  return TOLD ? take_count<TICKET_BITS>(args.told.ticket) : atomicAdd(args.routing.ticket, 1);
+}
+
+template <bool TOLD>
+__device__ __forceinline__ bool is_written(const Args& args, int tile) {
+  if (!TOLD) return load_acquire(args.routing.done + tile) >= TILE_DONE;
+  return load_acquire(args.told.done + tile) == (args.told.nonce << DONE_BITS) + TILE_DONE;
+}
+
+template <bool TOLD>
+__device__ __forceinline__ void count_written(const Args& args, int tile) {
+  if (TOLD) {
+    count_release(args.told.done + tile);
+  } else {
+    count_release(args.routing.done + tile);
+  }
+}
+
+// The first CTA of a cluster sends both a ticket.
+__device__ __forceinline__ void send_ticket(TileShared& shared, uint32_t ticket, int slot) {
   for (int rank = 0; rank < PAIR; ++rank) {
     send(address_in(shared_address(&shared.tickets[slot]), rank), ticket,
          address_in(shared_address(&shared.ticket_full[slot]), rank));
   }
 }
 
-template <Kind KIND>
+template <Kind KIND, bool TOLD>
 __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& args,
                                                const TileUnit& unit, int rank, int next_slot,
                                                BlankRows& blank_rows, Ring<TILE_STAGES>& ring) {
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
   // Tickets have two places: the other CTA has read the last one but one.
   static_assert(TILE_STAGES + AHEAD < WIDTH_BLOCKS, "CTAs are less than a ring apart");
+  constexpr bool BEGINS = TOLD && KIND == FIRST;
+  static_assert(TILE_DONE < 1 << DONE_BITS, "parts can be counted");
+  uint64_t* done = args.told.done + unit.tile;
+  const uint64_t seen = BEGINS && threadIdx.x % 32 == 0 ? load_relaxed(done) : 0;
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
       request_tile<KIND>(shared, args, unit, rank, block, ring.stage);
-      if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) take_ticket(shared, args, next_slot);
+      if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) {
+        send_ticket(shared, take_count_of_units<TOLD>(args), next_slot);
+      }
+      if (BEGINS && block == Product<KIND>::BLOCKS - AHEAD) {
+        begin_count<DONE_BITS>(done, seen, args.told.nonce);
+      }
     }
     __syncwarp();
-    if (KIND == FIRST) blank_rows.advance(args), blank_rows.advance(args);
+    if (KIND == FIRST && !TOLD) blank_rows.advance(args), blank_rows.advance(args);
     ring.advance();
   }
 }
 
-// One warp: finds units, tells the others of them, requests their weights.
-__device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args& args, int rank) {
-  const int lane = threadIdx.x % 32;
-  const int rows = args.routing.counts[lane], rows_through = scan_lanes(rows);
+// One warp: finds units, tells the others of them, requests their weights. rows: of each lane's
+// expert. TOLD: the first ticket is sent, somebody else writes zeros.
+template <bool TOLD>
+__device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args& args, int rank,
+                                                  int rows) {
+  const int lane = threadIdx.x % 32, rows_through = scan_lanes(rows);
   UnitRing units;
   Ring<TILE_STAGES> ring;
   Ring<2> tickets;
   BlankRows blank_rows = {32 * (int(blockIdx.x) - int(gridDim.x))};
-  if (rank == 0 && lane == 0) take_ticket(shared, args, 0);
+  if (!TOLD && rank == 0 && lane == 0) send_ticket(shared, take_count_of_units<false>(args), 0);
   while (true) {
     uint64_t* ticket_full = &shared.ticket_full[tickets.stage];
     if (lane == 0) arrive_expecting(ticket_full, sizeof(int));
@@ -129,12 +183,12 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
     ++units.turn;
     if (unit.kind == NONE) break;
     if (unit.kind == FIRST) {
-      feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_tile_unit<FIRST, TOLD>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     } else {
-      feed_tile_unit<SECOND>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_tile_unit<SECOND, TOLD>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     }
   }
-  while (blank_rows.advance(args)) {
+  while (!TOLD && blank_rows.advance(args)) {
   }
 }
 
@@ -145,25 +199,33 @@ static_assert(COPY_ROWS % 8 == 0, "a thread's chunks have the same place in thei
 
 // Where a thread's chunks of packed rows lie: in rows of x found through their tokens, or in rows
 // of C, which follow one another. Pointers move on from block to block: so they stay registers.
-template <Kind KIND>
+// LOOSE: scales of x lie where x has them, and are copied one by one.
+template <Kind KIND, bool LOOSE>
 struct TileSources {
   uint32_t chunks[TILE_COPIES];  // of x, from its begin
   const uint8_t* rows;
   const float *row_scales, *weight_scale;
   int left;     // rows from the thread's first one on
   bool scales;  // whether the thread copies some
+  int scale_tokens[TILE_ROWS / TILE_FEEDERS];  // LOOSE: of the rows whose scales are the thread's
 
-  __device__ __forceinline__ void find(const Args& args, const TileUnit& unit) {
+  template <typename Rows>
+  __device__ __forceinline__ void find(const Args& args, const TileUnit& unit,
+                                       const Rows& packed) {
     constexpr uint32_t ROW = Product<KIND>::K / 16;  // chunks
     constexpr int TILE_SCALES = Product<KIND>::BLOCKS * TILE_ROWS;
     const int thread = threadIdx.x - MULTIPLYING - 32, first = thread / 8;
     left = unit.rows - first;
     scales = thread * 4 < unit.rows;
     if (KIND == FIRST) {
-      const int* tokens = args.routing.row_token + unit.first_row;
+      const auto* tokens = packed.list(args, unit);
 #pragma unroll
       for (int i = 0; i < TILE_COPIES; ++i) {
         chunks[i] = tokens[min(first + COPY_ROWS * i, unit.rows - 1)] * ROW + thread % 8;
+      }
+#pragma unroll
+      for (int i = 0; LOOSE && i < TILE_ROWS / TILE_FEEDERS; ++i) {
+        scale_tokens[i] = tokens[min(thread + TILE_FEEDERS * i, unit.rows - 1)];
       }
       rows = args.x;
       weight_scale = args.w1_scale + (unit.expert * 2 * WIDTH_BLOCKS + unit.part +
@@ -175,18 +237,19 @@ struct TileSources {
     }
     row_scales = (KIND == FIRST ? args.x_tile_scale : args.c_tile_scale) +
                  int64_t{unit.tile} * TILE_SCALES + thread % (TILE_ROWS / 4) * 4;
+    if (LOOSE) row_scales = args.x_scale;
   }
   __device__ __forceinline__ int64_t byte(int i) const {
     return KIND == FIRST ? int64_t{chunks[i]} * 16 : int64_t{i} * COPY_ROWS * WIDTH;
   }
-  __device__ __forceinline__ void advance() {
-    rows += BLOCK, row_scales += TILE_ROWS, weight_scale += 1;
+  __device__ __forceinline__ void advance(const Args& args) {
+    rows += BLOCK, row_scales += LOOSE ? args.num_tokens : TILE_ROWS, weight_scale += 1;
   }
 };
 
-template <Kind KIND>
+template <Kind KIND, bool LOOSE>
 __device__ __forceinline__ void request_rows(TileShared& shared,
-                                             const TileSources<KIND>& sources, int stage) {
+                                             const TileSources<KIND, LOOSE>& sources, int stage) {
   const int thread = threadIdx.x - MULTIPLYING - 32;
   uint8_t* to = shared.rows[stage] + swizzled(thread / 8, thread % 8);
 #pragma unroll
@@ -195,42 +258,62 @@ __device__ __forceinline__ void request_rows(TileShared& shared,
       copy_chunk(to + i * COPY_ROWS * BLOCK, sources.rows + sources.byte(i));
     }
   }
-  if (sources.scales) {
+  if (LOOSE) {
+#pragma unroll
+    for (int i = 0; i < TILE_ROWS / TILE_FEEDERS; ++i) {
+      const int row = thread + TILE_FEEDERS * i;
+      if (row - thread / 8 < sources.left) {
+        copy_word(shared.row_scales[stage] + row, sources.row_scales + sources.scale_tokens[i]);
+      }
+    }
+  } else if (sources.scales) {
     copy_chunk(shared.row_scales[stage] + 4 * thread, sources.row_scales);
   }
   if (thread < 2) copy_word(shared.weight_scales[stage] + thread, sources.weight_scale);
   arrive_with_copies(&shared.full[stage]);
 }
 
-template <Kind KIND>
+template <Kind KIND, typename Rows>
 __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& args,
-                                               const TileUnit& unit, Ring<TILE_STAGES>& ring) {
-  TileSources<KIND> sources;
-  sources.find(args, unit);
+                                               const TileUnit& unit, const Rows& rows,
+                                               Ring<TILE_STAGES>& ring) {
+  constexpr bool LOOSE = Rows::TOLD && KIND == FIRST;
+  TileSources<KIND, LOOSE> sources;
+  sources.find(args, unit, rows);
   if (KIND == SECOND) {
-    while (load_acquire(args.routing.done + unit.tile) < TILE_DONE) __nanosleep(20);
+    while (!is_written<Rows::TOLD>(args, unit.tile)) __nanosleep(20);
     __syncwarp();
   }
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
-    request_rows<KIND>(shared, sources, ring.stage);
-    sources.advance();
+    request_rows(shared, sources, ring.stage);
+    sources.advance(args);
     ring.advance();
   }
 }
 
+// The tokens of a row tile as pack_kernel has left them.
+struct PackedRows {
+  static constexpr bool TOLD = false;
+  __device__ __forceinline__ const int* list(const Args& args, const TileUnit& unit) const {
+    return args.routing.row_token + unit.first_row;
+  }
+};
+
 // Two warps: gather the packed rows of unit after unit.
-__device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args) {
+template <typename Rows>
+__device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args,
+                                           const Rows& rows) {
   UnitRing units;
   Ring<TILE_STAGES> ring;
   while (true) {
     const TileUnit& unit = await_tile(shared, units);
     if (unit.kind == NONE) return;
     if (unit.kind == FIRST) {
-      feed_tile_rows<FIRST>(shared, args, unit, ring);
+      feed_tile_rows<FIRST>(shared, args, unit, rows, ring);
     } else {
-      feed_tile_rows<SECOND>(shared, args, unit, ring);
+      feed_tile_rows<SECOND>(shared, args, unit, rows, ring);
     }
     leave_tile(shared, units);
   }

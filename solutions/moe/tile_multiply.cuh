@@ -70,8 +70,16 @@ __device__ __forceinline__ void free_stage(TileShared& shared, int stage) {
   if (lane < PAIR) arrive_at(&shared.free[stage], lane);
 }
 
-// The last box's product of a block is added while the next block's first one runs.
-template <Kind KIND>
+// Where the ring stands at a block of any unit.
+__device__ __forceinline__ Ring<TILE_STAGES> find_stage(uint32_t block) {
+  static_assert(HIDDEN_BLOCKS % (2 * TILE_STAGES) == 0 && WIDTH_BLOCKS % (2 * TILE_STAGES) == 0,
+                "a unit is an even number of turns");
+  return {static_cast<int>(block % TILE_STAGES), block / TILE_STAGES % 2};
+}
+
+// The last box's product of a block is added while the next block's first one runs. TOLD: has no
+// registers to keep where the ring stands.
+template <Kind KIND, bool TOLD>
 __device__ __forceinline__ void multiply_tile(TileShared& shared, Ring<TILE_STAGES>& ring,
                                               TileSums& acc) {
   float product[2][BOX_SUMS] = {};
@@ -79,6 +87,7 @@ __device__ __forceinline__ void multiply_tile(TileShared& shared, Ring<TILE_STAG
   const uint32_t codes = find_codes(shared);
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
+    if (TOLD) ring = find_stage(block);
     uint32_t rows[4][4];
     const uint32_t weights = describe_start(shared.weights[ring.stage][0]);
     wait_cta_phase(&shared.full[ring.stage], ring.parity);
@@ -110,10 +119,11 @@ __device__ __forceinline__ void multiply_tile(TileShared& shared, Ring<TILE_STAG
 }
 
 // The stages of a unit without packed rows for this warpgroup.
-template <Kind KIND>
+template <Kind KIND, bool TOLD>
 __device__ __forceinline__ void pass_over_tile(TileShared& shared, Ring<TILE_STAGES>& ring) {
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
+    if (TOLD) ring = find_stage(block);
     wait_cta_phase(&shared.full[ring.stage], ring.parity);
     free_stage(shared, ring.stage);
     ring.advance();
@@ -194,22 +204,23 @@ __device__ __forceinline__ void write_outputs(const Args& args, const TileUnit& 
   }
 }
 
-template <Kind KIND>
+template <Kind KIND, bool TOLD>
 __device__ __forceinline__ void compute_tile(TileShared& shared, const Args& args,
                                              const TileUnit& unit, Ring<TILE_STAGES>& ring) {
   if (threadIdx.x / GROUP_THREADS * BOX_ROWS >= unit.rows) {
-    pass_over_tile<KIND>(shared, ring);
+    pass_over_tile<KIND, TOLD>(shared, ring);
   } else {
     TileSums acc = {};
-    multiply_tile<KIND>(shared, ring, acc);
+    multiply_tile<KIND, TOLD>(shared, ring, acc);
     if (KIND == FIRST) write_tile(args, unit, acc);
     if (KIND == SECOND) write_outputs(args, unit, acc);
   }
   if (KIND == SECOND) return;
   __syncwarp();
-  if (threadIdx.x % 32 == 0) count_release(args.routing.done + unit.tile);
+  if (threadIdx.x % 32 == 0) count_written<TOLD>(args, unit.tile);
 }
 
+template <bool TOLD>
 __device__ __forceinline__ void multiply_tiles(TileShared& shared, const Args& args) {
   UnitRing units;
   Ring<TILE_STAGES> ring;
@@ -217,10 +228,12 @@ __device__ __forceinline__ void multiply_tiles(TileShared& shared, const Args& a
     const TileUnit& unit = await_tile(shared, units);
     if (unit.kind == NONE) return;
     if (unit.kind == FIRST) {
-      compute_tile<FIRST>(shared, args, unit, ring);
+      compute_tile<FIRST, TOLD>(shared, args, unit, ring);
     } else {
-      compute_tile<SECOND>(shared, args, unit, ring);
+      compute_tile<SECOND, TOLD>(shared, args, unit, ring);
     }
+    // Makes it a register of its own, as in find_codes(): its remainder would be kept, too.
+    if (TOLD) units.turn = __shfl_sync(FULL, units.turn, threadIdx.x % 32);
     leave_tile(shared, units);
   }
 }
