@@ -44,14 +44,6 @@ __device__ __forceinline__ void leave_tile(TileShared& shared, UnitRing& units) 
   ++units.turn;
 }
 
-// The first of a box's rows of weights, counted over all experts.
-template <Kind KIND>
-__device__ __forceinline__ int find_weight_row(const TileUnit& unit, int box) {
-  return KIND == FIRST ? unit.expert * 2 * WIDTH + box % 2 * WIDTH + unit.part * BLOCK +
-                             box / 2 * BOX_ROWS
-                       : unit.expert * HIDDEN + unit.part * 2 * BLOCK + box * BOX_ROWS;
-}
-
 // Weights of a block of k, 64 rows for each request. CTAs that share them request two boxes each.
 template <Kind KIND>
 __device__ __forceinline__ void request_tile(TileShared& shared, const Args& args,
@@ -62,7 +54,9 @@ __device__ __forceinline__ void request_tile(TileShared& shared, const Args& arg
   arrive_expecting(full, sizeof(shared.weights[stage]));
 #pragma unroll
   for (int i = 0; i < BOXES; ++i) {
-    const int row = find_weight_row<KIND>(unit, i);
+    const int row = KIND == FIRST ? unit.expert * 2 * WIDTH + i % 2 * WIDTH + unit.part * BLOCK +
+                                        i / 2 * BOX_ROWS
+                                  : unit.expert * HIDDEN + unit.part * 2 * BLOCK + i * BOX_ROWS;
     uint8_t* to = shared.weights[stage][i];
     if (!unit.is_shared) {
       copy_box(to, map, full, block * BLOCK, 0, 0, 0, row / 32);

@@ -7,14 +7,12 @@
 #pragma once
 
 #include "cluster.cuh"
-#include "prefetch_box.cuh"
 #include "stream_route.cuh"
 #include "tile_feed.cuh"
 
 namespace {
 
-constexpr int LOOKED_AT = 4;      // blocks of 32 tokens that a warp waits for together
-constexpr int MOST_AHEAD = 2048;  // tokens: 64 rows an expert are expected, all in one row tile
+constexpr int LOOKED_AT = 4;  // blocks of 32 tokens that a warp waits for together
 
 struct RoutingTiles {
   TileShared tiles;
@@ -84,18 +82,6 @@ __device__ __forceinline__ int count_rows(const RoutingTiles& shared) {
   return rows;
 }
 
-// One warp: the weights that most likely come first, those of experts with one row tile each, go to
-// the L2 while tokens are routed: eight blocks of a unit, a box a lane. Which cluster takes which
-// ticket does not matter there.
-__device__ __forceinline__ void request_ahead(const Args& args, int rank) {
-  if (args.num_tokens > MOST_AHEAD) return;
-  const int lane = threadIdx.x % 32;
-  const TileUnit unit = find_tile(blockIdx.x / PAIR, rank, 1, lane + 1);
-  if (unit.kind != FIRST) return;
-  const int row = find_weight_row<FIRST>(unit, lane % BOXES);
-  prefetch_box(&args.w1, lane / BOXES * BLOCK, 0, 0, 0, row / 32);
-}
-
 // One warp, that of the weights: all barriers and the cluster's first ticket.
 __device__ __forceinline__ void begin_tiles(RoutingTiles& shared, const Args& args, int rank) {
   const bool takes = rank == 0 && threadIdx.x % 32 == 0;
@@ -106,7 +92,6 @@ __device__ __forceinline__ void begin_tiles(RoutingTiles& shared, const Args& ar
   }
   __syncwarp();
   arrive_cluster();
-  request_ahead(args, rank);
   const int ticket = takes ? take_first_ticket(args.told, seen) : 0;
   __syncwarp();
   wait_cluster();  // before one CTA arrives at the other's barriers
