@@ -7,9 +7,9 @@
 //     output[t] = sum_e weight[t,e] C[t,e] W2[e]^T                              [7168]
 //
 // Two kernels multiply. Tiles (tile_multiply.cuh) serve calls of more than some hundred tokens: to
-// 4096 their kernel routes (tile_route.cuh), beyond it runs behind a launch that routes and one
-// that packs and puts scales in their order. The rest of this is of the other one, for few tokens,
-// which routes itself (stream_route.cuh).
+// 1536 with two planes of C, to 4096 their kernel routes (tile_route.cuh), beyond it runs behind a
+// launch that routes and one that packs and puts scales in their order. The rest of this is of the
+// other one, for few tokens, which routes itself (stream_route.cuh).
 //
 // Launches: these, and combine. From the second on they are set up while the one before runs.
 //
@@ -115,6 +115,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 // Grid: (SMs,) rounded down to clusters of two, of which any number is right.
 __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant__ Args args) {
+  using Form = TileForm<false, 1>;
   extern __shared__ __align__(1024) uint8_t memory[];
   TileShared& shared = *reinterpret_cast<TileShared*>(memory);
   const int rank = cluster_rank(), warp = threadIdx.x / 32;
@@ -125,22 +126,24 @@ __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant_
   allow_next_launch();
   if (warp < MULTIPLYING / 32) {
     take_registers<224>();
-    multiply_tiles<false>(shared, args);
+    multiply_tiles<Form>(shared, args);
   } else {
     give_registers<56>();
     if (warp == MULTIPLYING / 32) {
-      feed_tile_weights<false>(shared, args, rank, args.routing.counts[threadIdx.x % 32]);
+      feed_tile_weights<Form>(shared, args, rank, args.routing.counts[threadIdx.x % 32]);
     } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
-      feed_tiles(shared, args, PackedRows());
+      feed_tiles<Form>(shared, args, PackedRows());
     }
   }
   __syncwarp();
   meet_cluster();  // nobody ends while the other may still arrive here
 }
 
-// The same, which routes: tile_route.cuh.
+// The same, which routes: tile_route.cuh. PLANES: of C.
+template <int PLANES>
 __global__ void __launch_bounds__(THREADS, 1)
     routing_tile_kernel(const __grid_constant__ StreamArgs args) {
+  using Form = TileForm<true, PLANES>;
   extern __shared__ __align__(1024) uint8_t memory[];
   RoutingTiles& shared = *reinterpret_cast<RoutingTiles*>(memory);
   const Args& all = args.all;
@@ -156,13 +159,13 @@ __global__ void __launch_bounds__(THREADS, 1)
   allow_next_launch();
   if (warp < MULTIPLYING / 32) {
     take_registers<224>();
-    multiply_tiles<true>(shared.tiles, all);
+    multiply_tiles<Form>(shared.tiles, all);
   } else {
     give_registers<56>();
     if (warp == MULTIPLYING / 32) {
-      feed_tile_weights<true>(shared.tiles, all, rank, count_rows(shared));
+      feed_tile_weights<Form>(shared.tiles, all, rank, count_rows(shared));
     } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
-      feed_tiles(shared.tiles, all, find_routed_rows(shared, all));
+      feed_tiles<Form>(shared.tiles, all, find_routed_rows(shared, all));
     } else {
       tell_slots(shared, all);
     }
@@ -340,15 +343,18 @@ void run_stream(Call& call) {
   launch_combine<true, false>(call);
 }
 
-// Up to MOST_ROUTED tokens.
+// Up to MOST_ROUTED tokens; with two planes of C, MOST_IN_PLANES.
+template <int PLANES>
 void run_routing_tiles(Call& call) {
   constexpr int BYTES = sizeof(RoutingTiles);
   static_assert(BYTES <= SHARED_BYTES, "stages and routing fit an SM");
-  static_assert(LOCAL + MOST_ROUTED * TOP_K / TILE_ROWS <= MOST_TILES, "row tiles are counted");
+  static_assert(LOCAL + MOST_ROUTED * TOP_K / TILE_ROWS <= MOST_TILES &&
+                    LOCAL + MOST_IN_PLANES * TOP_K / TileForm<true, 2>::ROWS <= MOST_TILES,
+                "row tiles are counted");
   call.args.told.nonce = next_nonce();
-  allow_shared(routing_tile_kernel, BYTES);
+  allow_shared(routing_tile_kernel<PLANES>, BYTES);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, PAIRS};
-  launch(routing_tile_kernel, it, call.stream, StreamArgs{call.args, call.route});
+  launch(routing_tile_kernel<PLANES>, it, call.stream, StreamArgs{call.args, call.route});
   launch_combine<true, true>(call);
 }
 
@@ -358,7 +364,8 @@ void run_tiles(Call& call) {
   TVM_FFI_ICHECK(LOCAL + call.args.capacity / TILE_ROWS <= MOST_TILES)
       << "moe: too many tokens for tiles: " << call.args.num_tokens;
   describe_tiles(call.args, call.w1, call.w2);
-  if (call.args.num_tokens <= MOST_ROUTED) return run_routing_tiles(call);
+  if (call.args.num_tokens <= MOST_IN_PLANES) return run_routing_tiles<2>(call);
+  if (call.args.num_tokens <= MOST_ROUTED) return run_routing_tiles<1>(call);
   allow_shared(tile_kernel, BYTES);
   launch_routing(call);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};

@@ -60,7 +60,7 @@ struct Args {
   uint8_t* c;                   // [2, capacity, 2048] e4m3: codes, then what they round off
   float* c_scale;               // [capacity, 64]
   float* x_tile_scale;          // [row tiles, 56, 128], in tiles: tile_plan.cuh
-  float* c_tile_scale;          // [row tiles, 16, 128]
+  float* c_tile_scale;          // [row tiles, 16, rows of a tile]
   __nv_bfloat16* expert_out;    // [capacity, 7168] packed rows, not weighted
   __nv_bfloat16* output;        // [T, 7168]
   int num_tokens, capacity;
@@ -72,6 +72,9 @@ constexpr int MOST_TILES = 1024;  // row tiles of a call: 32 + 8T / rows of a ti
 constexpr int MOST_READ_ONCE = 5;
 constexpr int MOST_STREAMED = 1536;  // tokens that stream_kernel can route
 constexpr int MOST_ROUTED = 4096;    // tokens of routing_tile_kernel
+// Tokens to which tiles have two planes of C: up to 48 packed rows an expert are expected, most in
+// one row tile of 64, and the tensor cores have the time.
+constexpr int MOST_IN_PLANES = 1536;
 constexpr int ROUTED_ROWS = 32;      // tokens of a CTA of route_kernel, a warp each
 
 // A unit is 64 * TILES rows of one expert's weights times up to ROWS packed rows, all of k. Its

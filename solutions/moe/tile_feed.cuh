@@ -123,14 +123,14 @@ __device__ __forceinline__ void send_ticket(TileShared& shared, uint32_t ticket,
   }
 }
 
-template <Kind KIND, bool TOLD>
+template <Kind KIND, typename Form>
 __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& args,
                                                const TileUnit& unit, int rank, int next_slot,
                                                BlankRows& blank_rows, Ring<TILE_STAGES>& ring) {
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
   // Tickets have two places: the other CTA has read the last one but one.
   static_assert(TILE_STAGES + AHEAD < WIDTH_BLOCKS, "CTAs are less than a ring apart");
-  constexpr bool BEGINS = TOLD && KIND == FIRST;
+  constexpr bool BEGINS = Form::TOLD && KIND == FIRST;
   static_assert(TILE_DONE < 1 << DONE_BITS, "parts can be counted");
   uint64_t* done = args.told.done + unit.tile;
   const uint64_t seen = BEGINS && threadIdx.x % 32 == 0 ? load_relaxed(done) : 0;
@@ -140,21 +140,21 @@ __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& a
     if (threadIdx.x % 32 == 0) {
       request_tile<KIND>(shared, args, unit, rank, block, ring.stage);
       if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) {
-        send_ticket(shared, take_count_of_units<TOLD>(args), next_slot);
+        send_ticket(shared, take_count_of_units<Form::TOLD>(args), next_slot);
       }
       if (BEGINS && block == Product<KIND>::BLOCKS - AHEAD) {
         begin_count<DONE_BITS>(done, seen, args.told.nonce);
       }
     }
     __syncwarp();
-    if (KIND == FIRST && !TOLD) blank_rows.advance(args), blank_rows.advance(args);
+    if (KIND == FIRST && !Form::TOLD) blank_rows.advance(args), blank_rows.advance(args);
     ring.advance();
   }
 }
 
 // One warp: finds units, tells the others of them, requests their weights. rows: of each lane's
-// expert. TOLD: the first ticket is sent, somebody else writes zeros.
-template <bool TOLD>
+// expert. In a kernel that routes the first ticket is sent, and somebody else writes zeros.
+template <typename Form>
 __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args& args, int rank,
                                                   int rows) {
   const int lane = threadIdx.x % 32, rows_through = scan_lanes(rows);
@@ -162,12 +162,15 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
   Ring<TILE_STAGES> ring;
   Ring<2> tickets;
   BlankRows blank_rows = {32 * (int(blockIdx.x) - int(gridDim.x))};
-  if (!TOLD && rank == 0 && lane == 0) send_ticket(shared, take_count_of_units<false>(args), 0);
+  if (!Form::TOLD && rank == 0 && lane == 0) {
+    send_ticket(shared, take_count_of_units<false>(args), 0);
+  }
   while (true) {
     uint64_t* ticket_full = &shared.ticket_full[tickets.stage];
     if (lane == 0) arrive_expecting(ticket_full, sizeof(int));
     wait_phase(ticket_full, tickets.parity);
-    const TileUnit unit = find_tile(shared.tickets[tickets.stage], rank, rows, rows_through);
+    const TileUnit unit =
+        find_tile<Form::ROWS>(shared.tickets[tickets.stage], rank, rows, rows_through);
     tickets.advance();
     wait_cta_phase(&shared.unit_free[units.stage()], units.parity() ^ 1);
     if (lane == 0) {
@@ -177,48 +180,50 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
     ++units.turn;
     if (unit.kind == NONE) break;
     if (unit.kind == FIRST) {
-      feed_tile_unit<FIRST, TOLD>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_tile_unit<FIRST, Form>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     } else {
-      feed_tile_unit<SECOND, TOLD>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_tile_unit<SECOND, Form>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     }
   }
-  while (!TOLD && blank_rows.advance(args)) {
+  while (!Form::TOLD && blank_rows.advance(args)) {
   }
 }
 
-constexpr int TILE_COPIES = TILE_ROWS * 8 / TILE_FEEDERS;  // chunks of a thread in a block of k
-constexpr int COPY_ROWS = TILE_FEEDERS / 8;                // from one of them to the next
+constexpr int COPY_ROWS = TILE_FEEDERS / 8;  // from one of a thread's chunks to the next
 
 static_assert(COPY_ROWS % 8 == 0, "a thread's chunks have the same place in their rows");
 
 // Where a thread's chunks of packed rows lie: in rows of x found through their tokens, or in rows
 // of C, which follow one another. Pointers move on from block to block: so they stay registers.
-// LOOSE: scales of x lie where x has them, and are copied one by one.
-template <Kind KIND, bool LOOSE>
+template <Kind KIND, typename Form>
 struct TileSources {
-  uint32_t chunks[TILE_COPIES];  // of x, from its begin
+  static constexpr bool LOOSE = Form::TOLD && KIND == FIRST;  // scales are copied one by one
+  static constexpr int PLANES = KIND == FIRST ? 1 : Form::PLANES;
+  static constexpr int COPIES = Form::ROWS * 8 / TILE_FEEDERS;  // in a block of k and a plane
+  static constexpr int SCALES = LOOSE ? Form::ROWS / TILE_FEEDERS : 0;
+  uint32_t chunks[COPIES];  // of x, from its begin
   const uint8_t* rows;
   const float *row_scales, *weight_scale;
   int left;     // rows from the thread's first one on
   bool scales;  // whether the thread copies some
-  int scale_tokens[TILE_ROWS / TILE_FEEDERS];  // LOOSE: of the rows whose scales are the thread's
+  int scale_tokens[Form::ROWS / TILE_FEEDERS];  // LOOSE: of rows whose scales are the thread's
 
   template <typename Rows>
   __device__ __forceinline__ void find(const Args& args, const TileUnit& unit,
                                        const Rows& packed) {
     constexpr uint32_t ROW = Product<KIND>::K / 16;  // chunks
-    constexpr int TILE_SCALES = Product<KIND>::BLOCKS * TILE_ROWS;
+    constexpr int TILE_SCALES = Product<KIND>::BLOCKS * Form::ROWS;
     const int thread = threadIdx.x - MULTIPLYING - 32, first = thread / 8;
     left = unit.rows - first;
     scales = thread * 4 < unit.rows;
     if (KIND == FIRST) {
       const auto* tokens = packed.list(args, unit);
 #pragma unroll
-      for (int i = 0; i < TILE_COPIES; ++i) {
+      for (int i = 0; i < COPIES; ++i) {
         chunks[i] = tokens[min(first + COPY_ROWS * i, unit.rows - 1)] * ROW + thread % 8;
       }
 #pragma unroll
-      for (int i = 0; LOOSE && i < TILE_ROWS / TILE_FEEDERS; ++i) {
+      for (int i = 0; i < SCALES; ++i) {
         scale_tokens[i] = tokens[min(thread + TILE_FEEDERS * i, unit.rows - 1)];
       }
       rows = args.x;
@@ -230,31 +235,34 @@ struct TileSources {
                                          WIDTH_BLOCKS;
     }
     row_scales = (KIND == FIRST ? args.x_tile_scale : args.c_tile_scale) +
-                 int64_t{unit.tile} * TILE_SCALES + thread % (TILE_ROWS / 4) * 4;
+                 int64_t{unit.tile} * TILE_SCALES + thread % (Form::ROWS / 4) * 4;
     if (LOOSE) row_scales = args.x_scale;
   }
-  __device__ __forceinline__ int64_t byte(int i) const {
-    return KIND == FIRST ? int64_t{chunks[i]} * 16 : int64_t{i} * COPY_ROWS * WIDTH;
+  __device__ __forceinline__ int64_t byte(const Args& args, int plane, int i) const {
+    return KIND == FIRST ? int64_t{chunks[i]} * 16
+                         : (int64_t{plane} * args.capacity + i * COPY_ROWS) * WIDTH;
   }
   __device__ __forceinline__ void advance(const Args& args) {
-    rows += BLOCK, row_scales += LOOSE ? args.num_tokens : TILE_ROWS, weight_scale += 1;
+    rows += BLOCK, row_scales += LOOSE ? args.num_tokens : Form::ROWS, weight_scale += 1;
   }
 };
 
-template <Kind KIND, bool LOOSE>
-__device__ __forceinline__ void request_rows(TileShared& shared,
-                                             const TileSources<KIND, LOOSE>& sources, int stage) {
+template <Kind KIND, typename Form>
+__device__ __forceinline__ void request_rows(TileShared& shared, const Args& args,
+                                             const TileSources<KIND, Form>& sources, int stage) {
+  using Sources = TileSources<KIND, Form>;
   const int thread = threadIdx.x - MULTIPLYING - 32;
   uint8_t* to = shared.rows[stage] + swizzled(thread / 8, thread % 8);
 #pragma unroll
-  for (int i = 0; i < TILE_COPIES; ++i) {
-    if (COPY_ROWS * i < sources.left) {
-      copy_chunk(to + i * COPY_ROWS * BLOCK, sources.rows + sources.byte(i));
+  for (int i = 0; i < Sources::PLANES * Sources::COPIES; ++i) {
+    const int plane = i / Sources::COPIES, copy = i % Sources::COPIES;
+    if (COPY_ROWS * copy < sources.left) {
+      copy_chunk(to + i * COPY_ROWS * BLOCK, sources.rows + sources.byte(args, plane, copy));
     }
   }
-  if (LOOSE) {
+  if (Sources::LOOSE) {
 #pragma unroll
-    for (int i = 0; i < TILE_ROWS / TILE_FEEDERS; ++i) {
+    for (int i = 0; i < Sources::SCALES; ++i) {
       const int row = thread + TILE_FEEDERS * i;
       if (row - thread / 8 < sources.left) {
         copy_word(shared.row_scales[stage] + row, sources.row_scales + sources.scale_tokens[i]);
@@ -267,21 +275,20 @@ __device__ __forceinline__ void request_rows(TileShared& shared,
   arrive_with_copies(&shared.full[stage]);
 }
 
-template <Kind KIND, typename Rows>
+template <Kind KIND, typename Form, typename Rows>
 __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& args,
                                                const TileUnit& unit, const Rows& rows,
                                                Ring<TILE_STAGES>& ring) {
-  constexpr bool LOOSE = Rows::TOLD && KIND == FIRST;
-  TileSources<KIND, LOOSE> sources;
+  TileSources<KIND, Form> sources;
   sources.find(args, unit, rows);
   if (KIND == SECOND) {
-    while (!is_written<Rows::TOLD>(args, unit.tile)) __nanosleep(20);
+    while (!is_written<Form::TOLD>(args, unit.tile)) __nanosleep(20);
     __syncwarp();
   }
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
-    request_rows(shared, sources, ring.stage);
+    request_rows(shared, args, sources, ring.stage);
     sources.advance(args);
     ring.advance();
   }
@@ -289,14 +296,13 @@ __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& a
 
 // The tokens of a row tile as pack_kernel has left them.
 struct PackedRows {
-  static constexpr bool TOLD = false;
   __device__ __forceinline__ const int* list(const Args& args, const TileUnit& unit) const {
     return args.routing.row_token + unit.first_row;
   }
 };
 
 // Two warps: gather the packed rows of unit after unit.
-template <typename Rows>
+template <typename Form, typename Rows>
 __device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args,
                                            const Rows& rows) {
   UnitRing units;
@@ -305,9 +311,9 @@ __device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args,
     const TileUnit& unit = await_tile(shared, units);
     if (unit.kind == NONE) return;
     if (unit.kind == FIRST) {
-      feed_tile_rows<FIRST>(shared, args, unit, rows, ring);
+      feed_tile_rows<FIRST, Form>(shared, args, unit, rows, ring);
     } else {
-      feed_tile_rows<SECOND>(shared, args, unit, rows, ring);
+      feed_tile_rows<SECOND, Form>(shared, args, unit, rows, ring);
     }
     leave_tile(shared, units);
   }

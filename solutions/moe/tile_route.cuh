@@ -100,7 +100,6 @@ __device__ __forceinline__ void begin_tiles(RoutingTiles& shared, const Args& ar
 
 // The tokens of a row tile, for the warps that gather packed rows: each has a list of its own.
 struct RoutedRows {
-  static constexpr bool TOLD = true;
   RoutingTiles& shared;
   int blocks;
   int expert_row;  // packed row at which the lane's expert begins
