@@ -55,6 +55,7 @@
 #include "tile_multiply.cuh"
 #include "tile_plan.cuh"
 #include "tile_route.cuh"
+#include "warp_arrival.cuh"
 
 namespace {
 
@@ -67,17 +68,17 @@ __device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
 #pragma unroll 1
   for (int i = 0; i < S::WEIGHT_STAGES; ++i) {
     init_barrier(&shared.weights_full[i], 1);
-    init_barrier(&shared.weights_free[i], MULTIPLYING / 32);
+    init_barrier(&shared.weights_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
   for (int i = 0; i < S::ROW_STAGES; ++i) {
     init_barrier(&shared.rows_full[i], ROW_FEEDERS);
-    init_barrier(&shared.rows_free[i], MULTIPLYING / 32);
+    init_barrier(&shared.rows_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
   for (int i = 0; i < UNIT_STAGES; ++i) {
     init_barrier(&shared.unit_full[i], 1);
-    init_barrier(&shared.unit_free[i], READERS);
+    init_barrier(&shared.unit_free[i], READERS * ARRIVALS_A_WARP);
   }
   fence_barrier_init();
 }

@@ -12,6 +12,7 @@
 #include "tagged_words.cuh"
 #include "tensor_map.cuh"
 #include "tile_plan.cuh"
+#include "warp_arrival.cuh"
 #include "warpgroup.cuh"
 
 namespace {
@@ -20,12 +21,12 @@ __device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
 #pragma unroll 1
   for (int i = 0; i < TILE_STAGES; ++i) {
     init_barrier(&shared.full[i], TILE_FEEDERS + 1);
-    init_barrier(&shared.free[i], PAIR * MULTIPLYING / 32);
+    init_barrier(&shared.free[i], PAIR * MULTIPLYING / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
   for (int i = 0; i < UNIT_STAGES; ++i) {
     init_barrier(&shared.unit_full[i], 1);
-    init_barrier(&shared.unit_free[i], TILE_READERS);
+    init_barrier(&shared.unit_free[i], TILE_READERS * ARRIVALS_A_WARP);
   }
   init_barrier(&shared.ticket_full[0], 1), init_barrier(&shared.ticket_full[1], 1);
   fence_barrier_init();
@@ -40,7 +41,7 @@ __device__ __forceinline__ const TileUnit& await_tile(TileShared& shared,
 
 __device__ __forceinline__ void leave_tile(TileShared& shared, UnitRing& units) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(&shared.unit_free[units.stage()]);
+  arrive_for_warp(&shared.unit_free[units.stage()]);
   ++units.turn;
 }
 

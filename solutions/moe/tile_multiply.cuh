@@ -21,6 +21,7 @@
 #include "named_barrier.cuh"
 #include "tensor_core.cuh"
 #include "tile_feed.cuh"
+#include "warp_arrival.cuh"
 
 namespace {
 
@@ -85,9 +86,11 @@ __device__ __forceinline__ void add_scaled(float (&sums)[BOX_SUMS],
 
 // This warp has read the stage, as both CTAs of the cluster learn.
 __device__ __forceinline__ void free_stage(TileShared& shared, int stage) {
-  const int lane = threadIdx.x % 32;
   __syncwarp();
-  if (lane < PAIR) arrive_at(&shared.free[stage], lane);
+#pragma unroll
+  for (int i = threadIdx.x % 32; i < PAIR * ARRIVALS_A_WARP; i += 32) {
+    arrive_at(&shared.free[stage], i / ARRIVALS_A_WARP);
+  }
 }
 
 // Where the ring stands at a block of any unit.
