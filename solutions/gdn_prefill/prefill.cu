@@ -72,6 +72,10 @@ __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(const __grid_cons
   const int first = threadIdx.x == GROUPS * 128 ? take_unit(args) : 0;
   order_sequences(shared.order, args);
   __syncthreads();  // barriers and order are there
+  if (is_handing(args)) {
+    if (threadIdx.x == 0) cut_sequences(shared.segments, shared.order, args);
+    __syncthreads();  // segments are there
+  }
   if (group == GROUPS) {
     give_registers<Tuning::SENDER_REGISTERS>();
     send_chunks(shared, args, first);
@@ -195,8 +199,8 @@ int64_t count_solving(int64_t tokens, int64_t num_seqs, int64_t sms) {
 
 // Bytes of scratch that chunks need.
 int64_t count_scratch(int64_t tokens, int64_t num_seqs) {
-  const int64_t handed = may_hand(tokens, num_seqs) ? HANDED_BYTES : 0;
-  return count_slots(tokens, num_seqs) * (SLOT_BYTES + handed) + 16;
+  const int64_t slots = count_slots(tokens, num_seqs);
+  return slots * SLOT_BYTES + 16 + count_handed(slots, tokens, num_seqs);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
