@@ -20,12 +20,14 @@
 // it is counted. At least 16 SMs are left to it from the start; others it takes as CTAs of
 // solve_kernel end. No CTA of it is placed before all of these are: none waits for it. Of few long
 // sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
-// behind all those whose chunks they wait for.
+// behind all those whose chunks they wait for. Long ones of few are cut into segments whose chains
+// run at once: later ones from zeros, and beside that, with values of zero, from the identity; what
+// this gives is multiplied by the state in front of the segment, once it is known.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice,
-// and 384 KiB more where outputs are found apart. Flops: 67 million of fp16 products a chunk. The
-// chain of chunks binds few sequences: K S, the residual, the update, each product's result being
-// the next one's operand in the same registers.
+// and 384 KiB more where outputs are found apart, 768 in a segment behind the first. Flops: 67
+// million of fp16 products a chunk. The chain of chunks binds few sequences: K S, the residual, the
+// update, each product's result being the next one's operand in the same registers.
 //
 // Idea: the transposed state is the first operand of wgmma and the sum of another, and never leaves
 // registers. T is folded into K ahead of time, so that two products are in the chain and not three.
