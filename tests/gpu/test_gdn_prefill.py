@@ -174,9 +174,9 @@ def test_awkward_lengths_in_one_batch(lengths, prefill, route):
         [4096],
         [2050, 0, 2046],  # two segments each
         [1408, 1344, 1344],  # as long as each other, and too many to cut all
-        [0, 0, 1500, 130, 0],
-        [1300, 1, 1, 1, 1],  # as many sequences as may be cut
-        [1300, 1, 1, 1, 1, 1],  # one too many
+        [0, 0, 2500, 130, 0],
+        [2560, 1, 1, 1, 1],  # as many sequences as may be cut
+        [3072, 1, 1, 1, 1, 1],  # one too many
         [6080],  # 95 chunks: two segments
         [6081],  # three
         [6100, 4000],  # two cuts for two sequences
