@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(const __grid_cons
   order_sequences(shared.order, args);
   __syncthreads();  // barriers and order are there
   if (is_handing(args)) {
-    if (threadIdx.x == 0) cut_sequences(shared.segments, shared.order, args);
+    if (threadIdx.x < 32) cut_sequences(shared.segments, shared.order, args);
     __syncthreads();  // segments are there
   }
   if (group == GROUPS) {

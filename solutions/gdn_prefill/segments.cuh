@@ -18,7 +18,6 @@ constexpr int HALVES = DIM / VALUES;
 // in front of them, of a later one, two halves of the transition.
 struct Segments {
   int count;
-  int cuts[Tuning::FEW];  // by rank
   int seqs[MOST_SEGMENTS], firsts[MOST_SEGMENTS], chunks[MOST_SEGMENTS];  // first chunk, chunks
   int laters[MOST_SEGMENTS], nexts[MOST_SEGMENTS];  // its number, that of the one behind it; or -1
   int first_states[MOST_SEGMENTS];   // first unit
@@ -33,30 +32,20 @@ __device__ __forceinline__ int count_wanted(int chunks) {
   return (chunks >= Tuning::SECOND) + (chunks >= Tuning::THIRD) + (chunks >= Tuning::FOURTH);
 }
 
-__device__ __forceinline__ int longest_segment(int chunks, int cuts) {
-  return (chunks + cuts) / (cuts + 1);
-}
-
-// How often each sequence is cut: the longest segment of all again and again, as long as it is
-// worth it. Cuts of sequences that are hardly longer than a segment of others gain nothing.
-__device__ __forceinline__ void count_cuts(Segments& to, const Order& order, const Args& args) {
-  for (int rank = 0; rank < args.num_seqs; ++rank) to.cuts[rank] = 0;
-  int longest = 0;
+// How often the lane's sequence is cut: the longest segment of all again and again, as long as that
+// is worth it. Cuts of sequences that are hardly longer than a segment of others gain nothing.
+__device__ __forceinline__ int count_cuts(const Args& args, int chunks) {
+  const int wanted = count_wanted(chunks), lane = threadIdx.x % 32;
+  int cuts = 0, longest = 0;
 #pragma unroll 1
   for (int left = may_cut(args.tokens, args.num_seqs);; --left) {
-    longest = 0;
-    int of = 0;
-#pragma unroll 1
-    for (int rank = 0; rank < args.num_seqs; ++rank) {
-      const int chunks = longest_segment(order.lengths[order.seqs[rank]], to.cuts[rank]);
-      if (chunks > longest) longest = chunks, of = rank;
-    }
-    if (left == 0 || to.cuts[of] >= count_wanted(order.lengths[order.seqs[of]])) break;
-    ++to.cuts[of];
+    const int mine = (chunks + cuts) / (cuts + 1);
+    longest = __reduce_max_sync(FULL, mine);
+    const uint32_t of = __ballot_sync(FULL, mine == longest && cuts < wanted);
+    if (left == 0 || of == 0) break;
+    cuts += lane == __ffs(of) - 1;
   }
-  for (int rank = 0; rank < args.num_seqs; ++rank) {
-    if (4 * order.lengths[order.seqs[rank]] < 5 * longest) to.cuts[rank] = 0;
-  }
+  return 4 * chunks < 5 * longest ? 0 : cuts;
 }
 
 // Chunks that the longest sequence's first segment is ahead of all others: it alone has SMs from
@@ -66,35 +55,46 @@ __device__ __forceinline__ int count_ahead(const Order& order, const Args& args)
   return Tuning::AHEAD + Tuning::A_ROUND * max(rounds - 1, 0);
 }
 
-// By one thread, once sequences are ordered.
+// Sum over the lanes in front, of which none from FEW on holds anything.
+__device__ __forceinline__ int sum_before(int x) {
+  int sum = x;
+#pragma unroll
+  for (int step = 1; step < Tuning::FEW; step *= 2) {
+    const int more = __shfl_up_sync(FULL, sum, step);
+    sum += threadIdx.x % 32 >= step ? more : 0;
+  }
+  return sum - x;
+}
+
+// By a whole warp once sequences are ordered, a lane a sequence, longest first.
 __device__ __forceinline__ void cut_sequences(Segments& to, const Order& order, const Args& args) {
-  count_cuts(to, order, args);
-  int at = 0, later = 0, unit = 0, in_first = 0, longest = 0;
-#pragma unroll 1
-  for (int rank = 0; rank < args.num_seqs; ++rank) {
-    const int seq = order.seqs[rank], chunks = order.lengths[seq], cuts = to.cuts[rank];
-    const int ahead = rank == 0 ? min(count_ahead(order, args), chunks / 2) : 0;
-    const int step = (chunks - ahead) / (cuts + 1), first = chunks - cuts * step;
-#pragma unroll 1
-    for (int cut = 0; cut <= cuts; ++cut, ++at) {
-      to.seqs[at] = seq;
-      to.firsts[at] = cut == 0 ? 0 : first + (cut - 1) * step;
-      to.chunks[at] = cut == 0 ? first : step;
-      to.laters[at] = cut == 0 ? -1 : later++;
-      to.nexts[at] = cut == cuts ? -1 : later;
-      to.first_states[at] = unit;
-      unit += V_HEADS * HALVES * (cut == 0 ? 1 : 2);
-    }
-    in_first += first, longest = max(longest, first);
+  const int lane = threadIdx.x % 32;
+  const bool is_seq = lane < args.num_seqs;
+  const int seq = is_seq ? order.seqs[lane] : 0, chunks = is_seq ? order.lengths[seq] : 0;
+  const int cuts = count_cuts(args, chunks);
+  const int ahead = lane == 0 ? min(count_ahead(order, args), chunks / 2) : 0;
+  const int step = (chunks - ahead) / (cuts + 1), first = chunks - cuts * step;
+  const int firsts = __reduce_add_sync(FULL, first), longest = __reduce_max_sync(FULL, first);
+  const int before = sum_before(cuts), all = __reduce_add_sync(FULL, cuts);
+  const int states = V_HEADS * HALVES * (args.num_seqs + 2 * all);
+  const int outputs = states + V_HEADS * firsts, step_outputs = V_HEADS * step;
+  int first_output = outputs + V_HEADS * sum_before(cuts * step);
+  const int units = outputs + V_HEADS * __reduce_add_sync(FULL, cuts * step);
+  if (lane == 0) {
+    to.count = args.num_seqs + all, to.states = states, to.units = units, to.longest = longest;
   }
-  to.count = at, to.states = unit, to.longest = longest;
-  unit += V_HEADS * in_first;
 #pragma unroll 1
-  for (int i = 0; i < at; ++i) {
-    to.first_outputs[i] = unit;
-    if (to.laters[i] >= 0) unit += V_HEADS * to.chunks[i];
+  for (int cut = 0; is_seq && cut <= cuts; ++cut) {
+    const int later = before + cut, at = lane + later;  // later: of the segment behind this one
+    to.seqs[at] = seq;
+    to.firsts[at] = cut == 0 ? 0 : first + (cut - 1) * step;
+    to.chunks[at] = cut == 0 ? first : step;
+    to.laters[at] = cut == 0 ? -1 : later - 1;
+    to.nexts[at] = cut == cuts ? -1 : later;
+    to.first_states[at] = V_HEADS * HALVES * (at + later - (cut > 0));
+    to.first_outputs[at] = first_output;
+    if (cut > 0) first_output += step_outputs;
   }
-  to.units = unit;
 }
 
 // What a unit of few long sequences is: chunks [first, first + chunks) of a segment's sequence.
