@@ -308,7 +308,6 @@ NATIVE_KEYS = 1 << 20  # most keys; the samples of 4096 queries fill the area at
 NATIVE_QUERIES = 4096  # most of a group of launches
 AREA_MIB = 236  # 4096 queries and 132 CTAs' blocks of four, 8 x 832 candidates of 8 bytes each
 QUERY_BLOCK, QUERY_WARPS, CAPACITY, STRETCH, MOST_CTAS = 4, 8, 832, 48, 132  # as in plan.cuh
-PAIR = 2  # CTAs of the filter that share tiles
 # (most queries of a group of launches, candidates that a selecting CTA holds)
 #   132 queries    an SM to each: 17 KiB + 160 KiB of shared memory
 #   larger         three selecting CTAs an SM; 3840 are wanted, and 480 is the deviation
@@ -329,7 +328,7 @@ def choose_native(num_queries, num_keys):
     return {
         "most_queries": most,
         "most_candidates": next(count for limit, count in MOST_CANDIDATES if most <= limit),
-        "table_words": 2 * blocks + areas * QUERY_WARPS + 2 * most + 1,
+        "table_words": 3 * blocks + areas * QUERY_WARPS + 2 * most + 1,
         "area_bytes": max(
             areas * QUERY_WARPS * CAPACITY * 8,
             most * slots * 4,

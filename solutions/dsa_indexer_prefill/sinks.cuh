@@ -53,19 +53,15 @@ struct Sink<Mode::FILTER> {
   float threshold;
   uint32_t place, limit;  // one vote more than the ties may take; then the end of the segment
 
-  __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
+  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
       : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]) {
-    place = segment(shared, args, rows) * CAPACITY;
+    place = segment(args, rows) * CAPACITY;
     limit = place + ties(rows) + ROWS;
   }
 
-  // Whether the block's first tile is one of the piece.
-  static __device__ bool begins(const SharedMemory& shared, const Piece& piece) {
-    return piece.first == shared.first_tile[piece.block / PAIR];
-  }
-  static __device__ int segment(const SharedMemory& shared, const Args& args, const Rows& rows) {
+  static __device__ int segment(const Args& args, const Rows& rows) {
     const int query = own_query(), row = max(rows.row[query], 0);
-    const int area = area_of(args, row, query, blockIdx.x, begins(shared, rows.piece));
+    const int area = area_of(args, row, query, blockIdx.x, rows.piece.pieces > 0);
     return area * SEGMENTS + threadIdx.x / 32 % SEGMENTS;
   }
   // The piece's share of Tuning::TIES, by its share of the query's tiles.
@@ -95,14 +91,8 @@ struct Sink<Mode::FILTER> {
     if (threshold < INFINITY) threshold = score_of(key_of(threshold) + 1);
   }
 
-  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
-    const bool is_there = rows.row[0] >= 0;  // the last pair may be half of one
-    if (threadIdx.x == 0 && is_there && begins(shared, rows.piece)) {
-      const int total = shared.before[count_blocks<Mode::FILTER>(args)];
-      const int last = owner_of(shared.before[rows.piece.block / PAIR + 1] - 1, total);
-      args.shares[rows.piece.block] = make_int2(blockIdx.x, last - blockIdx.x / PAIR + 1);
-    }
-    const int at = segment(shared, args, rows);
+  __device__ void close(SharedMemory&, const Args& args, const Rows& rows) {
+    const int at = segment(args, rows);
     if (threadIdx.x % 32 < 2 && rows.row[own_query()] >= 0) {
       args.counts[at] = place - at * CAPACITY;
     }

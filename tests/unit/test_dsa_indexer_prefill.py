@@ -404,7 +404,7 @@ def test_sizes_of_the_native_route_are_those_of_its_source():
     sizes = {name: int(value) for name, value in found}
     kernel = module()
     names = {"BLOCK": "QUERY_BLOCK", "STRETCH": "STRETCH", "CAPACITY": "CAPACITY"}
-    for name, own in (names | {"MOST_CTAS": "MOST_CTAS", "PAIR": "PAIR"}).items():
+    for name, own in (names | {"MOST_CTAS": "MOST_CTAS"}).items():
         assert sizes[name] == getattr(kernel, own)
     assert sizes["TILE"] == sizes["ROWS"] * kernel.QUERY_WARPS
     assert "MOST_KEYS = 1 << 20;" in text and kernel.NATIVE_KEYS == 1 << 20

@@ -130,7 +130,7 @@ def test_work_belongs_to_the_window_that_launched_it_once():
 
 # Why rows failed
 
-LAYOUT = Layout(block=4, segments=8, capacity=400, most_ctas=4, pair=2)
+LAYOUT = Layout(block=4, segments=8, capacity=400, most_ctas=4)
 LENGTHS = np.full(8, 50_000, np.int64)
 
 
@@ -148,7 +148,7 @@ def scratch(counts, shares, listed):
 
 
 def test_rows_with_the_certificate_did_not_fail():
-    table = scratch({}, [(0, 1), (1, 1)], [])
+    table = scratch({}, [(0, 1, 1), (1, 1, 1)], [])
     found = classify(table, LENGTHS, LAYOUT, 3000)
     assert found == {"segment_overflow": 0, "row_overflow": 0, "underflow": 0}
 
@@ -160,30 +160,34 @@ def test_each_failure_has_one_class():
         3: [255] * 8,  # 2040
         5: [0] * 8,
     }
-    table = scratch(counts, [(0, 1), (1, 1)], [5, 3, 2, 1])
+    table = scratch(counts, [(0, 1, 1), (1, 1, 1)], [5, 3, 2, 1])
     found = classify(table, LENGTHS, LAYOUT, 3000)
     assert found == {"segment_overflow": 1, "row_overflow": 1, "underflow": 2}
 
 
 def test_later_pieces_of_a_block_are_in_areas_of_their_ctas():
     """Row 6 is the third of block 1, which CTAs 1 and 3 share: 8 + 3 * 4 + 2 is its second area."""
-    shares = [(0, 2), (1, 2)]
+    shares = [(0, 2, 2), (1, 2, 2)]
     areas = {**{row: [130] * 8 for row in range(8)}, **{8 + i: [130] * 8 for i in range(16)}}
     assert classify(scratch(areas, shares, []), LENGTHS, LAYOUT, 3000)["underflow"] == 0
     areas[22] = [0] * 8
     assert classify(scratch(areas, shares, [6]), LENGTHS, LAYOUT, 3000)["underflow"] == 1
+    alone = [(0, 2, 1), (1, 2, 1)]  # CTAs 1 and 2: 8 + 2 * 4 + 2
+    assert classify(scratch(areas, alone, []), LENGTHS, LAYOUT, 3000)["underflow"] == 0
+    areas[18] = [0] * 8
+    assert classify(scratch(areas, alone, [6]), LENGTHS, LAYOUT, 3000)["underflow"] == 1
 
 
 def test_short_ranges_have_no_candidates():
     lengths = LENGTHS.copy()
     lengths[3] = 2048
-    table = scratch({3: [-123456789] * 8}, [(0, 1), (1, 1)], [])
+    table = scratch({3: [-123456789] * 8}, [(0, 1, 1), (1, 1, 1)], [])
     assert classify(table, lengths, LAYOUT, 3000)["underflow"] == 0
 
 
 @pytest.mark.parametrize("listed", [[], [4], [3, 4]])
 def test_other_rows_than_the_device_repaired_are_no_answer(listed):
-    table = scratch({3: [0] * 8}, [(0, 1), (1, 1)], listed)
+    table = scratch({3: [0] * 8}, [(0, 1, 1), (1, 1, 1)], listed)
     with pytest.raises(InfrastructureFailure, match=r"expected the 1 that .*follow select_kernel"):
         classify(table, LENGTHS, LAYOUT, 3000)
 
