@@ -309,9 +309,9 @@ NATIVE_QUERIES = 4096  # most of a group of launches
 AREA_MIB = 236  # 4096 queries and 132 CTAs' blocks of four, 8 x 832 candidates of 8 bytes each
 QUERY_BLOCK, QUERY_WARPS, CAPACITY, STRETCH, MOST_CTAS = 4, 8, 832, 48, 132  # as in plan.cuh
 # (most queries of a group of launches, candidates that a selecting CTA holds)
-#   132 queries    an SM to each: 17 KiB + 160 KiB of shared memory
+#   132 queries    an SM to each: 18 KiB + 192 KiB of shared memory
 #   larger         three selecting CTAs an SM; 3840 are wanted, and 480 is the deviation
-MOST_CANDIDATES = ((132, 20480), (math.inf, 6912))
+MOST_CANDIDATES = ((132, 24576), (math.inf, 6912))
 
 
 def choose_native(num_queries, num_keys):
@@ -328,7 +328,7 @@ def choose_native(num_queries, num_keys):
     return {
         "most_queries": most,
         "most_candidates": next(count for limit, count in MOST_CANDIDATES if most <= limit),
-        "table_words": 3 * blocks + areas * QUERY_WARPS + 2 * most + 1,
+        "table_words": 3 * blocks + areas * QUERY_WARPS + 3 * most + 1,
         "area_bytes": max(
             areas * QUERY_WARPS * CAPACITY * 8,
             most * slots * 4,

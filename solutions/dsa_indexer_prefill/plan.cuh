@@ -35,7 +35,7 @@ struct Tuning {
   static constexpr int WANTED = 3840;           // candidates: rank 80 in the sample of any range
   static constexpr int WHOLE = 5120;            // keys of a range that are all candidates
   static constexpr int CAPACITY = 832;          // candidates of a query in a segment: 480 are usual
-  static constexpr int TIES = 264;              // kept of a tie at the threshold by each warp
+  static constexpr int UNTOLD = 4;              // ties that a warp keeps before it tells of them
 };
 constexpr int STAGES = Tuning::STAGES;
 constexpr int CAPACITY = Tuning::CAPACITY;
@@ -48,8 +48,6 @@ constexpr int MOST_KEYS = 1 << 20;
 static_assert(COMPUTING == 128 * (TILE / HALF) * (BLOCK / 2), "a warpgroup for each product");
 static_assert(int64_t{MOST_BLOCKS} * (MOST_KEYS / TILE) * MOST_CTAS < INT32_MAX,
               "a tile of the line times a CTA");
-static_assert(SEGMENTS * Tuning::TIES >= TOPK, "the best of equal scores are kept");
-static_assert(Tuning::TIES + 1 + ROWS < CAPACITY, "what passes with the last of a tie is stored");
 static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDING_REGISTERS) <=
                   THREADS * (64 * 1024 / THREADS / 8 * 8),
               "registers that the CTA starts with");
@@ -69,6 +67,7 @@ struct Args {
   const int* ends;        // [Q]
   int* ids;               // [Q, 2048]
   float* thresholds;      // [Q]: what a candidate scores at least
+  int* ties;              // [Q]: stored scores at the threshold that warps have told of
   Share* shares;          // [blocks]
   int* counts;            // [areas, 8]: what each segment was offered
   int* failed;            // [1 + Q]: how many queries need repair, and which
@@ -108,6 +107,7 @@ struct SharedMemory {
   alignas(1024) uint8_t tiles[STAGES][TILE_BYTES];
   float scales[STAGES][TILE];
   Rows rows[2];
+  int untold[BLOCK][SEGMENTS];  // ties that a warp has stored of a query, and not told of
   int team, items;  // CTAs that take a block each of the same tiles; how many blocks or pairs
   int before[MOST_BLOCKS + 1];  // tiles of the blocks before, or of the pairs
   int first_tile[MOST_BLOCKS];

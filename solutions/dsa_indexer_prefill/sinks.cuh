@@ -11,7 +11,8 @@
 namespace {
 
 // A lane takes the scores of one query of the block.
-__device__ __forceinline__ int own_query() { return threadIdx.x / 256 * 2 + threadIdx.x % 2; }
+__device__ __forceinline__ int query_of(uint32_t thread) { return thread / 256 * 2 + thread % 2; }
+__device__ __forceinline__ int own_query() { return query_of(threadIdx.x); }
 
 // The range of the lane's query, as far as it is scored.
 struct OwnRange {
@@ -42,36 +43,37 @@ struct Sink<Mode::SAMPLE> {
   __device__ void close(SharedMemory&, const Args&, const Rows&) {}
 };
 
-// Each warp has a segment of a query's candidates to itself: places follow from votes alone. Of the
-// scores at the threshold it stores a few. Then they are dropped: none of the best is lost where
-// 2048 at or above the threshold are stored. So a tie at the border, of however many keys, needs no
-// repair.
+// Each warp has a segment of a query's candidates to itself: places follow from votes alone. Scores
+// at the threshold are ties. Warps tell how many they have stored: once a query has 2048 of them,
+// none of the best is lost where the rest are dropped. So a tie at the border, of however many keys,
+// needs no repair. Where no number is above the threshold, scores that are none count as ties.
 template <>
 struct Sink<Mode::FILTER> {
+  SharedMemory& shared;
+  const Args& args;
+  const Rows& rows;
   OwnRange range;
-  uint2* candidates;
   float threshold;
-  uint32_t place, limit;  // one vote more than the ties may take; then the end of the segment
+  uint32_t place, end;  // of the segment
 
-  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
-      : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]) {
-    place = segment(args, rows) * CAPACITY;
-    limit = place + ties(rows) + ROWS;
+  __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
+      : shared(shared),
+        args(args),
+        rows(rows),
+        range(rows),
+        threshold(rows.threshold[own_query()]),
+        place(segment(args, rows, threadIdx.x) * CAPACITY),
+        end(place + CAPACITY) {
+    if (threadIdx.x % 32 < 2) untold(shared, threadIdx.x) = 0;
   }
 
-  static __device__ int segment(const Args& args, const Rows& rows) {
-    const int query = own_query(), row = max(rows.row[query], 0);
+  static __device__ int segment(const Args& args, const Rows& rows, uint32_t thread) {
+    const int query = query_of(thread), row = max(rows.row[query], 0);
     const int area = area_of(args, row, query, blockIdx.x, rows.piece.pieces > 0);
-    return area * SEGMENTS + threadIdx.x / 32 % SEGMENTS;
+    return area * SEGMENTS + thread / 32 % SEGMENTS;
   }
-  // The piece's share of Tuning::TIES, by its share of the query's tiles.
-  static __device__ int ties(const Rows& rows) {
-    const Piece& piece = rows.piece;
-    const Range range = {rows.start[own_query()], rows.length[own_query()]};
-    if (range.length == 0) return 1;
-    const int first = max(piece.first, range.first_tile()), tiles = range.tiles();
-    const int last = min(piece.first + piece.tiles, range.first_tile() + tiles);
-    return Tuning::TIES * max(last - first, 0) / tiles + 1;
+  static __device__ int& untold(SharedMemory& shared, uint32_t thread) {
+    return shared.untold[query_of(thread)][thread / 32 % SEGMENTS];
   }
 
   __device__ void take(float score, int key) {
@@ -80,20 +82,34 @@ struct Sink<Mode::FILTER> {
     const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
     const uint32_t own = __ballot_sync(FULL, passes) & of_query;
     const uint32_t at = place + __popc(own & lanes_before_now());
-    if (passes && at < limit) candidates[at] = make_uint2(__float_as_uint(score), key);
+    if (passes && at < end) args.candidates[at] = make_uint2(__float_as_uint(score), key);
     place += __popc(own);
-    const bool is_full = place + ROWS > limit;
-    if (!__any_sync(FULL, is_full)) return;
-    // From here on scores at the threshold no longer pass.
-    const uint32_t beyond = limit % CAPACITY;
-    if (!is_full || beyond == 0) return;
-    limit += CAPACITY - beyond;
-    if (threshold < INFINITY) threshold = score_of(key_of(threshold) + 1);
+    const bool may_tie = passes && !(score > threshold);
+    if (__any_sync(FULL, may_tie)) count_ties(may_tie, score != score);
   }
 
-  __device__ void close(SharedMemory&, const Args& args, const Rows& rows) {
-    const int at = segment(args, rows);
-    if (threadIdx.x % 32 < 2 && rows.row[own_query()] >= 0) {
+  __device__ void count_ties(bool may_tie, bool is_nan) {
+    const uint32_t thread = thread_index_now();
+    const bool is_number = threshold < INFINITY;
+    const uint32_t ties = __ballot_sync(FULL, may_tie && is_nan != is_number);
+    int known = 0;
+    if (thread % 32 < 2) {
+      int& news = untold(shared, thread);
+      news += __popc(ties & 0x55555555u << thread % 2);
+      if (news > Tuning::UNTOLD) {
+        known = atomicAdd(args.ties + rows.row[query_of(thread)], news) + news;
+        news = known < TOPK ? 0 : INT32_MIN / 2;  // from then on there are none
+      }
+    }
+    known = __shfl_sync(FULL, known, thread % 2);
+    if (known >= TOPK && is_number) threshold = score_of(key_of(threshold + 0.0f) + 1);  // no -0.0
+    if (known >= TOPK && !is_number) range.length = 0;
+  }
+
+  __device__ void close(SharedMemory&, const Args&, const Rows&) {
+    const uint32_t thread = thread_index_now();
+    const int at = segment(args, rows, thread);
+    if (thread % 32 < 2 && rows.row[query_of(thread)] >= 0) {
       args.counts[at] = place - at * CAPACITY;
     }
   }

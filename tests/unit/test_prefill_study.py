@@ -143,7 +143,8 @@ def scratch(counts, shares, listed):
         areas[area] = own
     failed = np.zeros(1 + queries, np.int32)
     failed[0], failed[1 : 1 + len(listed)] = len(listed), listed
-    parts = (np.array(shares, np.int32).ravel(), areas.ravel(), np.zeros(queries, np.int32), failed)
+    rest = np.zeros(2 * queries, np.int32)
+    parts = (np.array(shares, np.int32).ravel(), areas.ravel(), rest, failed)
     return np.concatenate(parts)
 
 
