@@ -24,7 +24,8 @@ constexpr int SEGMENTS = TILE / ROWS;  // of a query's candidates: one a warp th
 constexpr int SPEAKERS = 2 * (COMPUTING / 32);  // lanes that say for their warp that it is done
 constexpr uint32_t FULL = ~0u;
 
-// Reasoned, not measured: docs/kernels/dsa_indexer_prefill.md, "Native route".
+// Reasoned, not measured, but for SHORT_STRETCH, which was measured in turns with STRETCH:
+// docs/kernels/dsa_indexer_prefill.md, "Native route", and docs/log.md.
 struct Tuning {
   static constexpr int STAGES = 6;              // 96 KiB of keys
   static constexpr int COMPUTING_REGISTERS = 112, FEEDING_REGISTERS = 32;
@@ -32,7 +33,7 @@ struct Tuning {
   static constexpr int SHORT_STRETCH = 64;      // the same in contexts of at most SHORT keys:
   static constexpr int SHORT = 16384;           // their sample fills two tiles
   static constexpr int SPARE = 32;              // pairs of blocks: at most 1/32 more tiles
-  static constexpr int WANTED = 3840;           // candidates: rank 80 in the sample of any range
+  static constexpr int WANTED = 3840;           // candidates: rank 81 of a sample, 61 if short
   static constexpr int WHOLE = 5120;            // keys of a range that are all candidates
   static constexpr int CAPACITY = 832;          // candidates of a query in a segment: 480 are usual
   static constexpr int UNTOLD = 4;              // ties that a warp keeps before it tells of them

@@ -45,8 +45,8 @@ struct Sink<Mode::SAMPLE> {
 
 // Each warp has a segment of a query's candidates to itself: places follow from votes alone. Scores
 // at the threshold are ties. Warps tell how many they have stored: once a query has 2048 of them,
-// none of the best is lost where the rest are dropped. So a tie at the border, of however many keys,
-// needs no repair. Where no number is above the threshold, scores that are none count as ties.
+// none of the best is lost where the rest are dropped. So no tie at the border needs a repair, of
+// however many keys. Where no number is above the threshold, scores that are none count as ties.
 template <>
 struct Sink<Mode::FILTER> {
   SharedMemory& shared;
