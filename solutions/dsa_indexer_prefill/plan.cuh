@@ -68,7 +68,7 @@ struct Args {
   const int* ends;        // [Q]
   int* ids;               // [Q, 2048]
   float* thresholds;      // [Q]: what a candidate scores at least
-  int* ties;              // [Q]: stored scores at the threshold that warps have told of
+  int* known;             // [Q]: stored candidates that warps have told of
   Share* shares;          // [blocks]
   int* counts;            // [areas, 8]: what each segment was offered
   int* failed;            // [1 + Q]: how many queries need repair, and which
@@ -95,6 +95,12 @@ struct Rows {
   Piece piece;
 };
 
+// What a warp has told of a query's candidates in its segment.
+struct Told {
+  int new_ties;    // scores at the threshold that it has not told of
+  uint32_t place;  // behind the last one that it has
+};
+
 // Products of a pair of queries lie in lanes so that each lane has one query: lanes l and l ^ 2 of
 // a quad, half of the heads each, have query l % 2.
 __device__ __forceinline__ int lane_of(int query, int head) { return head / 2 % 2 * 2 + query; }
@@ -108,7 +114,7 @@ struct SharedMemory {
   alignas(1024) uint8_t tiles[STAGES][TILE_BYTES];
   float scales[STAGES][TILE];
   Rows rows[2];
-  int untold[BLOCK][SEGMENTS];  // ties that a warp has stored of a query, and not told of
+  Told told[BLOCK][SEGMENTS];
   int team, items;  // CTAs that take a block each of the same tiles; how many blocks or pairs
   int before[MOST_BLOCKS + 1];  // tiles of the blocks before, or of the pairs
   int first_tile[MOST_BLOCKS];

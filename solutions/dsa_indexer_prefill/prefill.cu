@@ -175,7 +175,7 @@ int64_t lay_out_table(Args& args, int* table) {
   args.shares = reinterpret_cast<Share*>(at), at += sizeof(Share) / sizeof(int) * blocks;
   args.counts = at, at += count_areas(args) * SEGMENTS;
   args.thresholds = reinterpret_cast<float*>(at), at += queries;
-  args.ties = at, at += queries;
+  args.known = at, at += queries;
   args.failed = at, at += 1 + queries;
   return at - table;
 }

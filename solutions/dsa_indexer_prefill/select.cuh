@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
   const Range range = load_range(args, row);
   wait_for_launches_before();
   if (row == 0 && threadIdx.x == 0) args.failed[0] = 0;
-  if (threadIdx.x == 0) args.ties[row] = 0;
+  if (threadIdx.x == 0) args.known[row] = 0;
   if (range.length <= Tuning::WHOLE) {
     if (threadIdx.x == 0) args.thresholds[row] = -INFINITY;
     return;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(GUESSING)
   const bool is_whole = range.length <= Tuning::WHOLE;
   const float threshold =
       is_whole ? -INFINITY : threshold_of(find_close(Samples(args, row, range)));
-  if (threadIdx.x % 32 == 0) args.thresholds[row] = threshold, args.ties[row] = 0;
+  if (threadIdx.x % 32 == 0) args.thresholds[row] = threshold, args.known[row] = 0;
 }
 
 // In shared memory, in front of the keys of args.most_candidates, and then their ids.

@@ -44,9 +44,10 @@ struct Sink<Mode::SAMPLE> {
 };
 
 // Each warp has a segment of a query's candidates to itself: places follow from votes alone. Scores
-// at the threshold are ties. Warps tell how many they have stored: once a query has 2048 of them,
-// none of the best is lost where the rest are dropped. So no tie at the border needs a repair, of
-// however many keys. Where no number is above the threshold, scores that are none count as ties.
+// at the threshold are ties. A warp that stores some tells how many candidates it has, and sees how
+// many the query has: from 2048 on none of the best is lost where ties are dropped. So no tie at the
+// border needs a repair, of however many keys. Where no number is above the threshold, scores that
+// are none are the ties, and count alone.
 template <>
 struct Sink<Mode::FILTER> {
   SharedMemory& shared;
@@ -64,7 +65,7 @@ struct Sink<Mode::FILTER> {
         threshold(rows.threshold[own_query()]),
         place(segment(args, rows, threadIdx.x) * CAPACITY),
         end(place + CAPACITY) {
-    if (threadIdx.x % 32 < 2) untold(shared, threadIdx.x) = 0;
+    if (threadIdx.x % 32 < 2) told(shared, threadIdx.x) = {0, place};
   }
 
   static __device__ int segment(const Args& args, const Rows& rows, uint32_t thread) {
@@ -72,8 +73,8 @@ struct Sink<Mode::FILTER> {
     const int area = area_of(args, row, query, blockIdx.x, rows.piece.pieces > 0);
     return area * SEGMENTS + thread / 32 % SEGMENTS;
   }
-  static __device__ int& untold(SharedMemory& shared, uint32_t thread) {
-    return shared.untold[query_of(thread)][thread / 32 % SEGMENTS];
+  static __device__ Told& told(SharedMemory& shared, uint32_t thread) {
+    return shared.told[query_of(thread)][thread / 32 % SEGMENTS];
   }
 
   __device__ void take(float score, int key) {
@@ -94,15 +95,19 @@ struct Sink<Mode::FILTER> {
     const uint32_t ties = __ballot_sync(FULL, may_tie && is_nan != is_number);
     int known = 0;
     if (thread % 32 < 2) {
-      int& news = untold(shared, thread);
-      news += __popc(ties & 0x55555555u << thread % 2);
-      if (news > Tuning::UNTOLD) {
-        known = atomicAdd(args.ties + rows.row[query_of(thread)], news) + news;
-        news = known < TOPK ? 0 : INT32_MIN / 2;  // from then on there are none
+      Told& own = told(shared, thread);
+      const int new_ties = own.new_ties + __popc(ties & 0x55555555u << thread % 2);
+      own.new_ties = new_ties;
+      if (new_ties > Tuning::UNTOLD) {
+        const int more = is_number ? place - own.place : new_ties;
+        own.place = place;
+        known = atomicAdd(args.known + rows.row[query_of(thread)], more) + more;
+        own.new_ties = known < TOPK ? 0 : INT32_MIN / 2;  // from then on no tie is one
       }
     }
     known = __shfl_sync(FULL, known, thread % 2);
-    if (known >= TOPK && is_number) threshold = score_of(key_of(threshold + 0.0f) + 1);  // no -0.0
+    // -0.0 ties with 0.0.
+    if (known >= TOPK && is_number) threshold = score_of(key_of(threshold + 0.0f) + 1);
     if (known >= TOPK && !is_number) range.length = 0;
   }
 

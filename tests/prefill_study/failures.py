@@ -44,7 +44,7 @@ def classify(
     begin, stop = 3 * blocks, 3 * blocks + areas * layout.segments
     shares = table[:begin].reshape(blocks, 3)
     counts = table[begin:stop].reshape(areas, layout.segments)
-    failed = table[stop + 2 * queries :]  # behind thresholds and ties
+    failed = table[stop + 2 * queries :]  # behind thresholds and told counts
     listed = set(failed[1 : 1 + int(failed[0])].tolist())
     found: dict[str, set[int]] = {name: set() for name in CLASSES}
     for row in np.flatnonzero(lengths > TOPK).tolist():
