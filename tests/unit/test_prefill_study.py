@@ -16,6 +16,7 @@ from harness.timing import Activity, Launch
 from tests.prefill_study import __main__ as command
 from tests.prefill_study import figures, record, tables
 from tests.prefill_study.failures import Layout, classify
+from tests.prefill_study.hostile import CASES, HOSTILE, keys_of_a_warp, sampled_keys
 from tests.prefill_study.launches import KERNELS, calls_of, steps_of
 from tests.prefill_study.record import KEPT, LAUNCHES, PARTS, Failure, Memory, Record, Size
 
@@ -191,6 +192,41 @@ def test_other_rows_than_the_device_repaired_are_no_answer(listed):
     table = scratch({3: [0] * 8}, [(0, 1, 1), (1, 1, 1)], listed)
     with pytest.raises(InfrastructureFailure, match=r"expected the 1 that .*follow select_kernel"):
         classify(table, LENGTHS, LAYOUT, 3000)
+
+
+# Scores that no workload has
+
+SOURCE = Path(__file__).parents[2] / "solutions" / "dsa_indexer_prefill" / "plan.cuh"
+
+
+@pytest.mark.parametrize(("num_keys", "stretch"), [(16_384, 64), (16_385, 48), (131_072, 48)])
+def test_one_key_of_each_stretch_is_sampled(num_keys, stretch):
+    keys = sampled_keys(num_keys)
+    assert (keys // stretch == np.arange(len(keys))).all()
+    assert len(keys) >= num_keys // stretch
+    assert len(np.unique(keys % stretch)) == stretch
+
+
+def test_the_sample_and_the_rows_are_those_of_the_source():
+    text = SOURCE.read_text()
+    for words in (
+        "STRETCH = 48;", "SHORT_STRETCH = 64;", "SHORT = 16384;", "TILE = 128;", "ROWS = 16;",
+        "2654435761u >> 16;", "tile * TILE + static_cast<uint32_t>(row + tile * ROWS) % TILE;",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_a_warp_has_16_rows_of_each_tile_which_move_on():
+    keys = keys_of_a_warp(4096)
+    assert (np.bincount(keys // 128) == 16).all()
+    assert keys[:17].tolist() == [*range(16), 128 + 16]
+
+
+def test_hostile_scores_have_a_name_that_a_record_takes():
+    assert {name for name, *_ in CASES} == set(HOSTILE)
+    for name, value, _, keys in CASES:
+        assert record.SCORES.fullmatch(f"{name}={value}")
+        assert HOSTILE[name](keys, value).dtype == np.float32
 
 
 # What is kept
