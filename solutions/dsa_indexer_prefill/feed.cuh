@@ -1,6 +1,9 @@
 // The warps that fetch keys and queries into shared memory.
 #pragma once
 
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
 #include <cstdint>
 
 #include "async_copy.cuh"
@@ -119,31 +122,89 @@ __device__ __forceinline__ void request_queries(SharedMemory& shared, const Args
   for (int query = 0; query < BLOCK; ++query) {
     const int row = max(row_of<MODE>(args, block, query), 0);
     const uint8_t* from = args.query + static_cast<int64_t>(row) * QUERY_BYTES + feeder() * 16;
-    uint8_t* to = shared.queries[buffer] + query / 2 * PAIR_BYTES +
-                  swizzled(column_of(query % 2, head), chunk);
+    uint8_t* to = shared.queries[buffer] + query * QUERY_BYTES + swizzled(head, chunk);
 #pragma unroll 1
     for (int i = 0; i < HEADS / ROWS_AT_ONCE; ++i) {
-      copy_chunk(to + i * 2 * ROWS_AT_ONCE * DIM, from + i * ROWS_AT_ONCE * DIM);
+      copy_chunk(to + i * ROWS_AT_ONCE * DIM, from + i * ROWS_AT_ONCE * DIM);
     }
   }
 }
 
-// Weights where the lanes hold the heads' products; halved where these come as 2 max(x, 0).
+// The magnitudes of 16 codes, as fp32 to 0.4 %.
+__device__ __forceinline__ float sum_magnitudes(const uint4& codes) {
+  const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+  __half2 sum = {};
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const auto two = static_cast<__nv_fp8x2_storage_t>(words[i / 2] >> i % 2 * 16);
+    sum = __hadd2(sum, __habs2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)));
+  }
+  const float2 halves = __half22float2(sum);
+  return halves.x + halves.y;
+}
+
+// Whether products with a head's codes may leave fp16, whatever the keys: of the codes that this
+// thread has copied itself, a chunk of a head, whose other chunks its neighbours have.
+__device__ __forceinline__ void measure_queries(SharedMemory& shared, int buffer) {
+  const int head = feeder() / 8, chunk = feeder() % 8;
+#pragma unroll 1
+  for (int pair = 0; pair < BLOCK / 2; ++pair) {
+    const uint8_t* own = shared.queries[buffer] + pair * PAIR_BYTES + swizzled(head, chunk);
+    bool is_large = false;
+#pragma unroll 2
+    for (int i = 0; i < 2 * HEADS / ROWS_AT_ONCE; ++i) {
+      float sum = sum_magnitudes(*reinterpret_cast<const uint4*>(own + i * ROWS_AT_ONCE * DIM));
+#pragma unroll
+      for (int mask = 1; mask < 8; mask *= 2) sum += __shfl_xor_sync(FULL, sum, mask);
+      is_large |= !(sum <= FP16_SUM);  // or is no number
+    }
+    const bool is_any = __any_sync(FULL, is_large);
+    if (feeder() % 32 == 0) shared.rows[buffer].is_large[pair][feeder() / 32] = is_any;
+  }
+}
+
+// A weight in two fp16 parts, where load_weights() has lanes find them: the larger in lanes of even
+// columns, what it leaves in those of odd ones.
+__device__ __forceinline__ void place_weight(Rows& rows, int pair, int query, int head,
+                                             float weight) {
+  const __half high = __float2half_rn(weight);
+  const float rest = weight - __half2float(high);  // of an infinite weight none
+  const __half parts[2] = {high, __float2half_rn(isnan(rest) ? 0.0f : rest)};
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    uint32_t* words = rows.weights[pair][part * 4 + head % 8 / 2];
+    auto* halves = reinterpret_cast<__half*>(words + (query * HEAD_GROUPS + head / 16) * 2);
+    halves[head % 16 / 8 * 2 + head % 2] = parts[part];
+  }
+}
+
+// The exponent, as fp32 has it, of a query's largest weight; within bounds that leave every weight
+// over 2 to the exponent's power in fp16, and the power times any sum in fp32. A lane has two of
+// the 64.
+__device__ __forceinline__ uint32_t find_exponent(float weight, float other) {
+  const uint32_t own = __float_as_uint(weight) & INT32_MAX;
+  const uint32_t largest = max(own, __float_as_uint(other) & INT32_MAX);
+  return min(max(__reduce_max_sync(FULL, largest) >> 23, 1u), 240u);
+}
+
 template <Mode MODE>
 __device__ __forceinline__ void place_rows(SharedMemory& shared, const Args& args, int buffer,
                                            int block) {
   Rows& rows = shared.rows[buffer];
   const int head = feeder() % HEADS, query = feeder() / HEADS;
-  float weights[2];
+  float weights[2], others[2];  // of the warp with the query's other heads
 #pragma unroll
   for (int pair = 0; pair < 2; ++pair) {
     const int row = max(row_of<MODE>(args, block, 2 * pair + query), 0);
     weights[pair] = __ldg(args.weights + row * HEADS + head);
+    others[pair] = __ldg(args.weights + row * HEADS + (head ^ 32));
   }
 #pragma unroll
   for (int pair = 0; pair < 2; ++pair) {
-    rows.weights[pair][lane_of(query, head)][weight_place(head)] =
-        (head % 2 ? 1.0f : 0.5f) * weights[pair];
+    const uint32_t exponent = find_exponent(weights[pair], others[pair]);
+    const float scale = __uint_as_float(254 - exponent << 23);
+    place_weight(rows, pair, query, head, weights[pair] * scale);
+    if (head == 0) rows.unit[2 * pair + query] = __uint_as_float(exponent << 23);
   }
   if (feeder() >= BLOCK) return;
   const int row = row_of<MODE>(args, block, feeder());
@@ -190,6 +251,7 @@ __device__ __forceinline__ void feed(SharedMemory& shared, const Args& args) {
     if (!is_last) place_rows<MODE>(shared, args, buffer.at(), piece.block);
     commit_copies();
     wait_copies<0>();
+    if (!is_last) measure_queries(shared, buffer.at());
     publish_shared();
     arrive(&shared.block_full[buffer.at()]);
 #pragma unroll 1

@@ -21,6 +21,9 @@ constexpr int HALF_BYTES = HALF * DIM, TILE_BYTES = TILE * DIM;
 constexpr int COMPUTING = 512, FEEDING = 128, THREADS = COMPUTING + FEEDING;
 constexpr int ROWS = 16;   // of a tile, that a warp has
 constexpr int SEGMENTS = TILE / ROWS;  // of a query's candidates: one a warp that meets the query
+constexpr int HEAD_GROUPS = HEADS / 16;  // of a query: those of one product with weights
+constexpr float SHRUNK = 1.0f / 512.0f;  // products of large codes: at most 128 x 448 x 448
+constexpr float FP16_SUM = 145.0f;       // times 448: fp16 holds it
 constexpr int SPEAKERS = 2 * (COMPUTING / 32);  // lanes that say for their warp that it is done
 constexpr uint32_t FULL = ~0u;
 
@@ -80,21 +83,16 @@ struct Piece {
 
 // What the warps that compute know of a piece and the queries of its block.
 struct Rows {
-  alignas(16) float weights[BLOCK / 2][4][32];  // of a pair, in a lane of a quad: weight_place()
+  // Of a pair, as the lanes with this number modulo 8 take them: place_weight().
+  alignas(16) uint32_t weights[BLOCK / 2][8][2 * HEAD_GROUPS * 2];
+  alignas(16) int is_large[BLOCK / 2][FEEDING / 32];  // any of a pair: its products may leave fp16
+  float unit[BLOCK];  // of the weights: the power of two that the largest has
   int row[BLOCK];     // -1: none
   int start[BLOCK];   // of the range
   int length[BLOCK];  // 0: not scored here
   float threshold[BLOCK];
   Piece piece;
 };
-
-// Products of a pair of queries lie in lanes so that each lane has one query: lanes l and l ^ 2 of
-// a quad, half of the heads each, have query l % 2.
-__device__ __forceinline__ int lane_of(int query, int head) { return head / 2 % 2 * 2 + query; }
-__device__ __forceinline__ int weight_place(int head) { return head / 4 * 2 + head % 2; }
-__device__ __forceinline__ int column_of(int query, int head) {
-  return weight_place(head) / 2 * 8 + lane_of(query, head) * 2 + head % 2;
-}
 
 struct SharedMemory {
   alignas(1024) uint8_t queries[2][BLOCK * QUERY_BYTES];  // of this block and the next

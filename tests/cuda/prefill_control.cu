@@ -35,9 +35,9 @@ __device__ __forceinline__ void compute_part(SharedMemory& shared, const Args& a
     const int first = __shfl_sync(FULL, rows.piece.first, 0);
     const int end = first + __shfl_sync(FULL, rows.piece.tiles, 0);
     if (first == end) break;
-    float weights[32], x[64] = {};
+    float x[64] = {};
     Score score = {};
-    if (WEIGHS) load_weights(rows, weights);
+    const Weights weights = WEIGHS ? load_weights(rows) : Weights{};
     const uint32_t queries =
         lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * PAIR_BYTES);
 #pragma unroll 1
@@ -45,13 +45,13 @@ __device__ __forceinline__ void compute_part(SharedMemory& shared, const Args& a
       wait_cta_phase(&shared.full[stage.at], stage.parity);
       const float scale = shared.scales[stage.at][row];
       start_products(x, tiles + stage.at * (TILE_BYTES >> 4), queries);
-      const bool turns = __any_sync(FULL, scale < 0.0f);
+      const bool turns = __any_sync(FULL, scale < 0.0f || weights.is_large);
       if (WEIGHS && tile > first) checksum += score.value();
       await_sums<0>(x);
       if (speaks) arrive(&shared.free[stage.at]);
       stage.advance();
       if (WEIGHS) {
-        if (turns) turn_products(x, scale, row & 8);
+        if (turns) turn_products(x, scale, weights.is_large, row & 8);
         score = weigh(x, weights, scale, row & 8);
       } else {
         checksum += x[0];
