@@ -1,3 +1,0 @@
-# pack.sh NAME COMMIT ... : tars of the sides, cumulative steps
-cd clones/long5
-while [ $# -gt 0 ]; do git archive $2 solutions/dsa_indexer_prefill solutions/common > clones/long5-lab/$1.tar; shift 2; done
