@@ -91,11 +91,16 @@ def tune(
     workspace = load_workspace()
     if resume and abandon:
         raise UsageError("tune: --resume goes on with a run, --abandon gives it up; choose one")
-    proposer = _proposer(workspace, workspace.room(room).name, command, command_limit_s, folder)
+    facts = read_facts()
+    proposer = _proposer(
+        workspace, workspace.room(room).name, command, command_limit_s, folder, facts.capability
+    )
     settings = Settings(rounds, candidates, sweeps, islands, seed, budget_s)
     with (
         SweepProgress() as progress,
-        LiveEvaluator(workspace, room, progress, seed=seed, commit=commit) as evaluator,
+        LiveEvaluator(
+            workspace, room, progress, seed=seed, commit=commit, facts=facts
+        ) as evaluator,
         open_search(
             workspace, room, settings, proposer, evaluator, evaluator.facts.slug, progress.note
         ) as search,
@@ -105,7 +110,12 @@ def tune(
 
 
 def _proposer(
-    workspace: Workspace, room: str, command: str | None, limit_s: float, folder: str | None
+    workspace: Workspace,
+    room: str,
+    command: str | None,
+    limit_s: float,
+    folder: str | None,
+    capability: tuple[int, int] | None,
 ) -> Proposer:
     if command is not None and folder is not None:
         raise UsageError("tune: --command and --folder both propose; choose one")
@@ -113,4 +123,4 @@ def _proposer(
         return CommandProposer(workspace, command, limit_s)
     if folder is not None:
         return FolderProposer(workspace, Path(folder))
-    return parameter_proposer(workspace, room, read_facts().capability)
+    return parameter_proposer(workspace, room, capability)

@@ -142,11 +142,11 @@ def of_room(room: str, records: Sequence[RunRecord]) -> list[RunRecord]:
 def describe(record: RunRecord) -> str:
     """How one run was measured, in a line of Markdown."""
     protocol, dataset = record.protocol, record.dataset
-    clocks = record.clocks or {}
-    throttled = ", clocks not sampled"
-    if clocks:
-        throttled = f", {clocks['throttled']} of {clocks['samples']} clock samples throttled"
-        throttled = throttled if clocks["throttled"] else ""
+    throttled = ""
+    if not record.clocks:
+        throttled = ", clocks not sampled"
+    elif record.clocks["throttled"]:
+        throttled = ", {throttled} of {samples} clock samples throttled".format_map(record.clocks)
     versions = "".join(
         f"{name} {record.libraries[name]}, " for name in _COMPILERS if name in record.libraries
     )

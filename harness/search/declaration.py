@@ -10,8 +10,7 @@
 One table a direction. A constant is "file:place" as harness.search.constants reads it, with all
 values that it may take; the one in the tree is among them. `not_on = ["9.0"]` names the compute
 capabilities where none of the direction's constants is of code that runs: there it is left out, as
-its candidates would all be the room itself. The harness alone reads this file: it is
-never packed.
+its candidates would all be the room itself. The harness alone reads this file: it is never packed.
 """
 
 from __future__ import annotations
