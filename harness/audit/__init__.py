@@ -14,8 +14,11 @@
     record         results/audit/<room>.json
     sanitizers     compute-sanitizer, judged by its summary
     timers         one call by CUPTI, by events around a graph (timer_calls), and by NCU
-    single_call    what runs under a sanitizer and under NCU
+    counting       NCU's durations of all calls of a room in one process (counted_calls)
+    timer_record   results/timers/<room>.json
+    single_call    what runs under a sanitizer
 
 A probe finds known tricks; it contains nothing. A solution runs with its caller's rights.
-Only what a worker runs loads torch: case, values, surroundings, device, single_call, timer_calls.
+Only what a worker or NCU runs loads torch: case, values, surroundings, device, single_call,
+timer_calls, counted_calls.
 """

@@ -23,9 +23,14 @@ def prepare(case: Case) -> str | None:
     trial = case.trial(0)
     case.build()
     case.require_right(trial, case.call(trial.inputs), "the call")
-    inputs = [x.cpu() if isinstance(x, torch.Tensor) else x for x in trial.inputs]
-    torch.save({"job": case.job.to_json(), "inputs": inputs}, os.environ[JOB_VARIABLE])
+    save(case, os.environ[JOB_VARIABLE])
     return None
+
+
+def save(case: Case, path: str) -> None:
+    """Write the job and the inputs of its trial 0."""
+    inputs = [x.cpu() if isinstance(x, torch.Tensor) else x for x in case.trial(0).inputs]
+    torch.save({"job": case.job.to_json(), "inputs": inputs}, path)
 
 
 def load(path: str) -> tuple[Case, list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 
 from harness.audit.case import Case
+from harness.audit.counting import CALLS_VARIABLE
+from harness.audit.single_call import save
 from harness.evaluate.timed_call import TimedCall
 from harness.timing import L2_FLUSH_FACTOR, CuptiTimer
 
@@ -17,10 +20,13 @@ CALLS_IN_GRAPH, REPLAYS = 20, 21
 
 
 def measure(case: Case) -> dict[str, float]:
-    """cupti_us and graph_us of one call, cold L2."""
+    """cupti_us and graph_us of one call, cold L2; where NCU comes next, leaves it the call."""
     trial = case.trial(0)
     case.build()
     case.require_right(trial, case.call(trial.inputs), "the call")
+    folder = os.environ.get(CALLS_VARIABLE)
+    if folder is not None:
+        save(case, f"{folder}/{case.job.uuid}.pt")
     timed = TimedCall(
         case.definition, case.runnable, trial.inputs, case.device, CuptiTimer(case.device)
     )

@@ -7,152 +7,248 @@ They measure different things, so that a stated bound lies between them:
             same work, and one gap between launches
     NCU     the sum of its kernels' durations, each alone, at its own clocks and with cold caches:
             no gaps, and no overlap of dependent kernels
+
+The first two come from one worker, workload by workload; NCU looks at all calls in one process,
+behind them. A record is written after each answer.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.audit.engine import (
-    PoolFactory,
-    jobs_of,
-    plan_target,
-    worker_command,
+from harness import dataset
+from harness.audit.counting import CALLS_VARIABLE, CallCounter
+from harness.audit.engine import PoolFactory, jobs_of, plan_target, worker_command
+from harness.audit.sanitizers import Runner, run_process
+from harness.audit.timer_record import (
+    COMMAND,
+    TimerRecord,
+    TimerRow,
+    load_timers,
+    make_row,
+    record_path,
+    write_timers,
 )
-from harness.audit.sanitizers import Runner, prepare_call, run_process
 from harness.config import Workspace
 from harness.devices import DeviceFacts, describe_no_gpu, read_facts
-from harness.errors import EnvironmentUnfit, ExitCode, InfrastructureFailure
+from harness.errors import (
+    EnvironmentUnfit,
+    ExitCode,
+    InfrastructureFailure,
+    RecordError,
+    UsageError,
+)
 from harness.evaluate.alone import hold_device
-from harness.evaluate.plan import torch_device
+from harness.evaluate.plan import RoomPlan, torch_device
 from harness.evaluate.pool import Pool, worker_environment
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job
-from harness.ncu import (
-    ABSENT,
-    DURATION,
-    NcuDenied,
-    NcuUnreadable,
-    durations_us,
-    find_ncu,
-    ncu_command,
-    read_csv,
-    read_log,
-)
+from harness.evaluate.sweep import read_commit, require_commit
+from harness.evaluate.verdicts import read_environment, utc_now
+from harness.profiling.representatives import describe_regime, main_regimes
 from harness.records import format_us
 from harness.timing import require_timer
 
-# The larger of both is how far a timer may be from CUPTI.
-GRAPH_BOUND_US, GRAPH_BOUND_SHARE = 2.0, 0.15
-NCU_BOUND_US, NCU_BOUND_SHARE = 2.0, 0.35  # the first for each kernel
-SINGLE_CALL = "harness.audit.single_call"
-
 
 @dataclass(frozen=True)
-class Reading:
-    """One workload by each timer, in µs. ncu_us: of each kernel; None where NCU is not there."""
+class TimersRequest:
+    """target: a room or a packed JSON file. No workloads: the room's smoke workloads. resume: take
+    what the record has of the same content, device, driver and commit. command: as a record names
+    it."""
 
-    uuid: str
-    cupti_us: float
-    graph_us: float
-    ncu_us: tuple[float, ...] | None = None
+    target: str
+    workloads: tuple[str, ...] = ()
+    dataset: str | None = None
+    commit: str | None = None
+    record: bool = False
+    resume: bool = False
+    command: str = COMMAND
 
-    def disagreements(self) -> list[str]:
-        """Timers that are farther from CUPTI than their bound, with the numbers."""
-        bounds = [("graph", self.graph_us, GRAPH_BOUND_US, GRAPH_BOUND_SHARE)]
-        if self.ncu_us is not None:
-            fixed_us = NCU_BOUND_US * len(self.ncu_us)
-            bounds.append(("NCU", sum(self.ncu_us), fixed_us, NCU_BOUND_SHARE))
-        found = []
-        for name, value_us, fixed_us, share in bounds:
-            bound_us = max(fixed_us, share * self.cupti_us)
-            if abs(value_us - self.cupti_us) > bound_us:
-                found.append(
-                    f"{name} {format_us(value_us)} us is farther from CUPTI's "
-                    f"{format_us(self.cupti_us)} us than {format_us(bound_us)} us"
-                )
-        return found
+
+@dataclass
+class _Session:
+    """A run under way. order: the room's UUIDs. regimes: a UUID's label. bare: the record without
+    rows, None where none is written. rows: of this run, by UUID."""
+
+    workspace: Workspace
+    plan: RoomPlan
+    progress: SweepProgress
+    order: list[str]
+    regimes: Mapping[str, str]
+    bare: TimerRecord | None
+    rows: dict[str, TimerRow] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> TimerRecord | None:
+        """What the record has of the same content, device, driver and commit."""
+        if self.bare is None:
+            return None
+        try:
+            old = load_timers(self.workspace.root, self.bare.room)
+        except RecordError:  # a damaged record is replaced
+            return None
+        return old if old is not None and old.identity == self.bare.identity else None
+
+    def keep(self, row: TimerRow) -> None:
+        """Take a row and, where asked, put it into the room's record."""
+        self.rows[row.uuid] = row
+        if self.bare is not None:
+            old = self.kept
+            record = replace(self.bare, workloads=old.workloads if old else ())
+            write_timers(record.add(row, self.order), self.workspace.root)
+
+    def show(self, row: TimerRow) -> None:
+        self.progress.note(f"{self.plan.room.name} {describe(row)}")
+        for line in row.disagreements():
+            self.progress.note(f"    {line}")
 
 
 def run_timers(
     workspace: Workspace,
-    target: str,
-    workloads: tuple[str, ...],
+    request: TimersRequest,
     progress: SweepProgress,
-    dataset: str | None = None,
     facts: DeviceFacts | None = None,
     make_pool: PoolFactory = Pool,
     run: Runner = run_process,
 ) -> ExitCode:
-    """Measure each workload by every timer; print as it goes. Returns the exit code.
+    """Measure each workload by every timer; print and, where asked, keep each. Returns the exit
+    code.
 
-    1: a timer disagrees; 4: NCU is not installed, or may not read the counters.
+    1: a timer disagrees; 4: NCU is not installed, or may not read the counters. Raises
+    EnvironmentUnfit without a GPU, InfrastructureFailure where a workload gives no number.
     """
+    _refuse_contradictions(workspace, request)
     facts = facts or read_facts()
     if facts.uuid is None:
         raise EnvironmentUnfit(f"timers: expected a GPU; {describe_no_gpu()}")
     require_timer("cupti")
-    plan = plan_target(workspace, target, workloads, dataset, facts)
-    program = find_ncu()
-    missing = None if program else ABSENT
+    plan = plan_target(workspace, request.target, request.workloads, request.dataset, facts)
+    session = _begin(workspace, request, plan, progress, facts)
     progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}")
-    disagree = False
-    environment = worker_environment(torch_device(facts), workspace.root)
-    command = worker_command("timer_calls:measure", 0, environment)
-    with (
-        hold_device(facts),
-        tempfile.TemporaryDirectory(prefix="timers-") as scratch,
-        make_pool(torch_device(facts), workspace.root, command) as pool,
-    ):
-        for job in jobs_of(plan, facts):
-            ncu_us = None
-            if program is not None and missing is None:
-                path, failure = prepare_call(workspace, job, Path(scratch), make_pool)
-                if failure is not None:
-                    raise InfrastructureFailure(f"{job.uuid}: {failure}; evaluate it first")
-                try:
-                    ncu_us = _ask_ncu(program, path, environment, workspace.root, run)
-                except (NcuDenied, NcuUnreadable) as error:
-                    missing = str(error)
-                path.unlink(missing_ok=True)
-            reading = _measure(pool, job, ncu_us)
-            progress.note(f"{plan.room.name} {describe(reading)}")
-            for line in reading.disagreements():
-                disagree = True
-                progress.note(f"    {line}")
+    jobs = jobs_of(plan, facts)
+    known = session.kept if request.resume else None
+    for row in known.workloads if known else ():
+        if row.is_complete and row.uuid in {job.uuid for job in jobs}:
+            session.rows[row.uuid] = row
+            progress.note(f"{plan.room.name} {describe(row)}, kept")
+    missing = _measure_all(
+        session, [job for job in jobs if job.uuid not in session.rows], facts, make_pool, run
+    )
     if missing is not None:
         progress.note(missing)
-    if disagree:
+    if session.bare is not None:
+        path = record_path(workspace.root, plan.room.name)
+        progress.note(f"{plan.room.name}: recorded in {path.relative_to(workspace.root)}")
+    if any(row.disagreeing for row in session.rows.values()):
         return ExitCode.FAILED
-    return ExitCode.TOOL_MISSING if missing is not None else ExitCode.OK
+    is_partial = any(row.ncu_us is None for row in session.rows.values())
+    return ExitCode.TOOL_MISSING if is_partial else ExitCode.OK
 
 
-def describe(reading: Reading) -> str:
+def describe(row: TimerRow) -> str:
     """One line: every timer's number, in µs."""
-    kernels = "absent"
-    if reading.ncu_us is not None:
-        kernels = f"{format_us(sum(reading.ncu_us))} us in {len(reading.ncu_us)} kernels"
+    kernels = "absent" if row.is_complete else "follows"
+    if row.ncu_us is not None:
+        kernels = f"{format_us(sum(row.ncu_us))} us in {len(row.ncu_us)} kernels"
     return (
-        f"{reading.uuid[:8]} CUPTI {format_us(reading.cupti_us)} us, graph "
-        f"{format_us(reading.graph_us)} us, NCU {kernels}"
+        f"{row.uuid[:8]} CUPTI {format_us(row.cupti_us)} us, graph "
+        f"{format_us(row.graph_us)} us, NCU {kernels}"
     )
 
 
-def _ask_ncu(
-    program: str, call_file: Path, environment: Mapping[str, str], root: Path, run: Runner
-) -> tuple[float, ...]:
-    """Durations in µs of the call's kernels. Raises NcuDenied and NcuUnreadable."""
-    log = call_file.with_suffix(".ncu.log")
-    command = ncu_command(program, log, SINGLE_CALL, call_file, (DURATION,))
-    return durations_us(read_csv(read_log(lambda: run(command, environment, root)[1], log)))
+def _refuse_contradictions(workspace: Workspace, request: TimersRequest) -> None:
+    require_commit(request.commit)
+    if request.resume and not request.record:
+        raise UsageError("--resume goes on with a record: expected --record with it")
+    if request.record and request.target not in workspace.rooms:
+        raise UsageError(
+            f"--record keeps the evidence of a room as packed now; expected one of "
+            f"{', '.join(workspace.rooms)}, got {request.target!r}"
+        )
 
 
-def _measure(pool: Pool, job: Job, ncu_us: Sequence[float] | None) -> Reading:
-    """CUPTI's and the graph's number from a worker. Raises InfrastructureFailure."""
+def _begin(
+    workspace: Workspace,
+    request: TimersRequest,
+    plan: RoomPlan,
+    progress: SweepProgress,
+    facts: DeviceFacts,
+) -> _Session:
+    official = dataset.read_workloads(plan.dataset_root, plan.room)
+    regimes = {
+        uuid: describe_regime(regime) for regime in main_regimes(official) for uuid in regime.uuids
+    }
+    bare = _bare_record(workspace, request, plan, facts) if request.record else None
+    return _Session(workspace, plan, progress, [row.uuid for row in official], regimes, bare)
+
+
+def _bare_record(
+    workspace: Workspace, request: TimersRequest, plan: RoomPlan, facts: DeviceFacts
+) -> TimerRecord:
+    libraries = read_environment(facts)
+    libraries.pop("driver", None)
+    return TimerRecord(
+        room=plan.room.name,
+        definition=plan.room.definition,
+        solution_name=plan.packed.name,
+        solution_sha256=plan.packed.sha256,
+        commit=request.commit or read_commit(workspace.root),
+        device=facts.slug,
+        hardware=facts.name,
+        driver=facts.driver,
+        libraries=libraries,
+        command=request.command,
+        workloads=(),
+    )
+
+
+def _measure_all(
+    session: _Session,
+    jobs: list[Job],
+    facts: DeviceFacts,
+    make_pool: PoolFactory,
+    run: Runner,
+) -> str | None:
+    """Every timer's number of each job. Returns why NCU gave none, None where it did."""
+    if not jobs:
+        return None
+    device, root = torch_device(facts), session.workspace.root
+    environment = worker_environment(device, root)
+    axes = {row.uuid: row.axes for row in session.plan.rows}
+    with hold_device(facts), tempfile.TemporaryDirectory(prefix="timers-") as scratch:
+        counter = CallCounter(Path(scratch), environment, root, run)
+        if counter.missing is None:
+            environment = {**environment, CALLS_VARIABLE: scratch}
+        command = worker_command("timer_calls:measure", 0, environment)
+        with make_pool(device, root, command) as pool:
+            for job in jobs:
+                began = utc_now()
+                cupti_us, graph_us = _time(pool, job)
+                regime = session.regimes[job.uuid]
+                row = make_row(job.uuid, axes[job.uuid], regime, cupti_us, graph_us, began)
+                session.keep(row)
+                if counter.missing is None:
+                    session.progress.note(f"{session.plan.room.name} {describe(row)}")
+                if counter.gather(job.uuid):
+                    _count(session, counter)
+        _count(session, counter)
+        return counter.missing
+
+
+def _count(session: _Session, counter: CallCounter) -> None:
+    """Ask NCU for the calls that have gathered, and keep what it says."""
+    for uuid, found in counter.count().items():
+        row = session.rows[uuid].with_ncu(found)
+        session.keep(row)
+        session.show(row)
+
+
+def _time(pool: Pool, job: Job) -> tuple[float, float]:
+    """CUPTI's and the graph's number in µs from a worker. Raises InfrastructureFailure."""
     outcome = pool.run(job)
     answer: dict[str, Any] = outcome.evaluation or {}
     values = answer.get("values")
@@ -160,5 +256,4 @@ def _measure(pool: Pool, job: Job, ncu_us: Sequence[float] | None) -> Reading:
         raise InfrastructureFailure(
             f"{job.uuid}: not measured: {outcome.detail or answer.get('detail')}"
         )
-    kernels = None if ncu_us is None else tuple(ncu_us)
-    return Reading(job.uuid, float(values["cupti_us"]), float(values["graph_us"]), kernels)
+    return float(values["cupti_us"]), float(values["graph_us"])

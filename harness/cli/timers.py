@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from harness.audit.engine import find_target
-from harness.audit.timers import run_timers
+from harness.audit.timers import TimersRequest, run_timers
 from harness.config import load_workspace
 from harness.devices import read_facts
 from harness.evaluate.progress import SweepProgress
@@ -23,7 +23,21 @@ from harness.profiling.engine import REGIME, ProfileRequest, choose_workloads
     "repeated or comma-separated. Default: regime.",
 )
 @click.option("--dataset", metavar="DIR", help="An official data set, used in place.")
-def timers(target: str, workloads: tuple[str, ...], dataset: str | None) -> int:
+@click.option("--commit", metavar="SHA", help="What a record names where the tree has no .git.")
+@click.option("--record", is_flag=True, help="Keep each workload in results/timers.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Keep what the record has of the same content, device, driver and commit.",
+)
+def timers(
+    target: str,
+    workloads: tuple[str, ...],
+    dataset: str | None,
+    commit: str | None,
+    record: bool,
+    resume: bool,
+) -> int:
     """Measure a ROOM as packed now, or a packed JSON file, by three timers.
 
     docs/trust.md says what each measures and how far they may lie apart. Exit code 1: they lie
@@ -31,7 +45,11 @@ def timers(target: str, workloads: tuple[str, ...], dataset: str | None) -> int:
     """
     workspace = load_workspace()
     room, _ = find_target(workspace, target)
-    request = ProfileRequest(room, workloads, dataset=dataset)
-    chosen, _ = choose_workloads(workspace, request, read_facts().slug)
+    facts = read_facts()
+    wanted = ProfileRequest(room, workloads, dataset=dataset)
+    chosen, _ = choose_workloads(workspace, wanted, facts.slug)
+    words = "" if workloads == (REGIME,) else f" --workloads {','.join(workloads)}"
+    name = f"python -m harness timers {target}{words} --record"
+    request = TimersRequest(target, chosen, dataset, commit, record, resume, name)
     with SweepProgress() as progress:
-        return int(run_timers(workspace, target, chosen, progress, dataset))
+        return int(run_timers(workspace, request, progress, facts))

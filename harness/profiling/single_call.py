@@ -2,7 +2,7 @@
 
     python -m harness.profiling.single_call FILE
 
-FILE is torch.save's, made by `save` in a worker, which also compiled the kernels.
+FILE is what `harness.audit.single_call.save` left in a worker, which also compiled the kernels.
 """
 
 from __future__ import annotations
@@ -11,15 +11,8 @@ import sys
 
 import torch
 
-from harness.audit.case import Case
 from harness.audit.single_call import load
 from harness.profiling.traced_call import WARMUP_CALLS, flush_buffer
-
-
-def save(case: Case, path: str) -> None:
-    """Write the job and the inputs of its trial 0."""
-    inputs = [x.cpu() if isinstance(x, torch.Tensor) else x for x in case.trial(0).inputs]
-    torch.save({"job": case.job.to_json(), "inputs": inputs}, path)
 
 
 def main(path: str) -> None:

@@ -23,7 +23,7 @@ def main(call_file: str, read_fd: str, write_fd: str, device: str) -> None:
 def answer(call_file: str, job: Job, report: Report) -> Outcome:
     """PASSED says that there are traces; `evaluation` holds them, a list of activities a call."""
     from harness.audit.case import Case, Caught, one_line
-    from harness.profiling.single_call import save
+    from harness.audit.single_call import save
     from harness.profiling.traced_call import trace_calls
 
     report(Stage.INPUTS)

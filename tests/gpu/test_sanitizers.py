@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.audit.sanitizers import find_program, run_sanitizers
-from harness.audit.timers import run_timers
+from harness.audit.timers import TimersRequest, run_timers
 from harness.config import load_workspace
 from harness.errors import ExitCode, ToolMissing
 from harness.evaluate.progress import SweepProgress
@@ -114,6 +114,7 @@ def test_one_element_behind_an_output_is_an_error(sanitize, tmp_path):
 def test_timers_agree_or_say_what_is_missing():
     workspace, stream = load_workspace(), io.StringIO()
     with SweepProgress(stream) as progress:
-        code = run_timers(workspace, ROOM, workspace.room(ROOM).smoke[:1], progress)
+        request = TimersRequest(ROOM, workspace.room(ROOM).smoke[:1])
+        code = run_timers(workspace, request, progress)
     assert code in (ExitCode.OK, ExitCode.TOOL_MISSING), stream.getvalue()
     assert "CUPTI" in stream.getvalue()
