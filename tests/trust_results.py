@@ -1,11 +1,12 @@
-"""What the tests of faults and of cheats gave: results/trust.json and the tables of docs/trust.md.
+"""What the tests of faults and of cheats gave, results/trust.json, and the tables of docs/trust.md.
 
     python -m tests.trust_results          # run those that need no GPU, keep and show what came
     python -m tests.trust_results --gpu    # the others, on a GPU
     python -m tests.trust_results --show   # the tables of what is kept; run nothing
 
 A row is kept with a hash of what was tried and of the test that tried it: where either changes, the
-row is stale until the test runs again.
+row is stale until the test runs again. The tables of audits and of timers are made of what these
+recorded; timers of other content than a room packs to now are called stale.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from pathlib import Path
 import pytest
 
 from harness.audit.record import load_audit
-from harness.config import load_workspace
+from harness.audit.timer_record import TimerRecord, TimerRow, load_timers
+from harness.config import Workspace, load_workspace
 from harness.devices import read_facts
 from harness.files import write_atomically
-from harness.report.blocks import replace_block
+from harness.packing import pack
+from harness.records import HASH_CHARACTERS, format_us
+from harness.report import NOT_MEASURED, STALE, replace_block
 from tests import cheat_table
 from tests.cheat_table import CHEATS
 from tests.unit.fault_registry import ALL_FAULTS, GPU_FAULTS, Fault
@@ -211,12 +215,47 @@ def render_rooms() -> str:
     return "\n".join(lines)
 
 
+def render_timers(workspace: Workspace) -> str:
+    """One call of each regime by three timers, in µs: each room's record."""
+    lines = [
+        "| room | workload | CUPTI | graph | NCU | disagree | content | device |",
+        "|---|---|---:|---:|---:|---|---|---|",
+    ]
+    reasons: dict[str, None] = {}  # in the order in which they are met
+    for room in workspace.rooms:
+        record = load_timers(workspace.root, room)
+        if record is None:
+            lines.append(f"| {room} | {NOT_MEASURED} | - | - | - | - | - | - |")
+            continue
+        is_stale = record.solution_sha256 != pack(workspace, room).sha256
+        lines += [_timer_line(record, row, is_stale, reasons) for row in record.workloads]
+    notes = [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
+
+
+def _timer_line(
+    record: TimerRecord, row: TimerRow, is_stale: bool, reasons: dict[str, None]
+) -> str:
+    """reasons: why NCU gave nothing; a cell has the number of its own."""
+    graph = f"{format_us(row.graph_us)} ± {format_us(row.graph_bound_us)}"
+    if row.ncu_us is not None:
+        ncu = f"{format_us(sum(row.ncu_us))} ± {format_us(row.ncu_bound_us)}"
+    else:
+        reasons.setdefault(str(row.no_ncu))
+        ncu = f"{NOT_MEASURED} [{list(reasons).index(str(row.no_ncu)) + 1}]"
+    content = f"{STALE if is_stale else ''}`{record.solution_sha256[:HASH_CHARACTERS]}`"
+    cells = (record.room, f"`{row.uuid[:8]}` {row.regime}", format_us(row.cupti_us), graph, ncu)
+    ends = (", ".join(row.disagreeing) or "none", content, record.device)
+    return f"| {' | '.join((*cells, *ends))} |"
+
+
 def tables(rows: dict[tuple[str, str], Row]) -> dict[str, str]:
     """Every table of the page by its block's name."""
     return {
         "faults": render_faults(rows),
         "cheats": render_cheats(rows),
         "rooms": render_rooms(),
+        "timers": render_timers(load_workspace()),
     }
 
 

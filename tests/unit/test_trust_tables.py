@@ -2,9 +2,11 @@
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from harness.audit.timer_record import TimerRecord, make_row
 from harness.config import load_workspace
 from harness.errors import UsageError
 from harness.report import read_block
@@ -16,7 +18,7 @@ from tests.unit.fault_registry import ALL_FAULTS, GPU_FAULTS
 AGAIN = "run python -m tests.trust_results"
 
 
-@pytest.mark.parametrize("name", ["faults", "cheats", "rooms"])
+@pytest.mark.parametrize("name", ["faults", "cheats", "rooms", "timers"])
 def test_the_document_shows_what_is_kept(name):
     text = trust_results.PAGE.read_text(encoding="utf-8")
     assert read_block(text, name) == tables(load())[name], f"{AGAIN} --show"
@@ -143,3 +145,40 @@ def test_a_page_without_a_table_is_refused_and_stays_as_it_was(tmp_path):
     with pytest.raises(UsageError, match="block cheats"):
         trust_results.show({}, page)
     assert page.read_text() == text
+
+
+# Timers
+
+
+def timer_lines(monkeypatch, record, packed_sha256):
+    """The table's lines of moe, and what stands below it."""
+    found = {"moe": record}
+    monkeypatch.setattr(trust_results, "load_timers", lambda root, room: found.get(room))
+    monkeypatch.setattr(trust_results, "pack", lambda *_: SimpleNamespace(sha256=packed_sha256))
+    lines = trust_results.render_timers(load_workspace()).splitlines()
+    return [line for line in lines[2:] if line.startswith(("| moe", "["))]
+
+
+def timer_record():
+    row = make_row("0123456789", {"n": 1}, "n 1", 10.0, 13.0, "2026-01-31T23:59:59Z")
+    rows = (row.with_ncu((4.0, 5.0)), replace(row.with_ncu("denied"), uuid="ab", graph_us=10.5))
+    sha256 = "ab" * 32
+    return TimerRecord(
+        "moe", "d", "moe-a", sha256, "c" * 40, "nvidia-h200", "H200", "1", {}, "x", rows
+    )
+
+
+def test_timers_stand_with_bounds_disagreements_and_why_one_is_missing(monkeypatch):
+    first, second, note = timer_lines(monkeypatch, timer_record(), "ab" * 32)
+    end = "`abababab` | nvidia-h200 |"
+    assert (
+        first == f"| moe | `01234567` n 1 | 10.00 | 13.00 ± 2.000 | 9.000 ± 4.000 | graph | {end}"
+    )
+    assert second.startswith("| moe | `ab` n 1 | 10.00 | 10.50 ± 2.000 | not measured [1] | none |")
+    assert note == "[1] denied"
+
+
+def test_timers_of_other_content_are_stale_and_of_none_not_measured(monkeypatch):
+    lines = timer_lines(monkeypatch, timer_record(), "cd" * 32)
+    assert all("stale, measured on `abababab`" in line for line in lines[:2])
+    assert timer_lines(monkeypatch, None, "")[0].startswith("| moe | not measured |")
