@@ -6,8 +6,9 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+import torch
 
-from harness.audit import counting, device, sanitizers, timers
+from harness.audit import counted_calls, counting, device, sanitizers, timers
 from harness.audit.case import Caught
 from harness.audit.counting import split_calls
 from harness.audit.recording import (
@@ -473,6 +474,29 @@ def test_many_bytes_of_calls_are_counted_before_more_are_made(three, monkeypatch
     seen = []
     assert measure(three, table((9,)), seen=seen)[0] == ExitCode.OK
     assert len(seen) == 3
+
+
+def test_ncu_sees_a_marker_and_one_warm_call_of_each_file(monkeypatch, tmp_path):
+    seen = []
+
+    def load(path):
+        name = sanitizers.Path(path).stem
+        case = SimpleNamespace(
+            allocate=lambda inputs: ["out"],
+            call=lambda inputs, outputs: None,
+            launch=lambda inputs, outputs: seen.append(name),
+        )
+        return case, ["in"]
+
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.pt").touch()
+    monkeypatch.setattr(counted_calls, "load", load)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: seen.append("marker"))
+    monkeypatch.setattr(torch.cuda.profiler, "start", lambda: seen.append("start"))
+    monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: seen.append("stop"))
+    counted_calls.main(str(tmp_path))
+    assert seen == ["start", "marker", "a", "stop", "start", "marker", "b", "stop"]
 
 
 @pytest.mark.parametrize(
