@@ -49,7 +49,6 @@ from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job
 from harness.evaluate.sweep import read_commit, require_commit
 from harness.evaluate.verdicts import read_environment, utc_now
-from harness.profiling.representatives import describe_regime, main_regimes
 from harness.records import format_us
 from harness.timing import require_timer
 
@@ -58,7 +57,7 @@ from harness.timing import require_timer
 class TimersRequest:
     """target: a room or a packed JSON file. No workloads: the room's smoke workloads. resume: take
     what the record has of the same content, device, driver and commit. command: as a record names
-    it."""
+    it. regimes: what each workload stands for, such as "batch_size 4", by UUID."""
 
     target: str
     workloads: tuple[str, ...] = ()
@@ -67,18 +66,19 @@ class TimersRequest:
     record: bool = False
     resume: bool = False
     command: str = COMMAND
+    regimes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class _Session:
-    """A run under way. order: the room's UUIDs. regimes: a UUID's label. bare: the record without
-    rows, None where none is written. rows: of this run, by UUID."""
+    """A run under way. order: the room's UUIDs. bare: the record without rows, None where none is
+    written. rows: of this run, by UUID."""
 
     workspace: Workspace
+    request: TimersRequest
     plan: RoomPlan
     progress: SweepProgress
     order: list[str]
-    regimes: Mapping[str, str]
     bare: TimerRecord | None
     rows: dict[str, TimerRow] = field(default_factory=dict)
 
@@ -178,12 +178,9 @@ def _begin(
     progress: SweepProgress,
     facts: DeviceFacts,
 ) -> _Session:
-    official = dataset.read_workloads(plan.dataset_root, plan.room)
-    regimes = {
-        uuid: describe_regime(regime) for regime in main_regimes(official) for uuid in regime.uuids
-    }
+    order = [row.uuid for row in dataset.read_workloads(plan.dataset_root, plan.room)]
     bare = _bare_record(workspace, request, plan, facts) if request.record else None
-    return _Session(workspace, plan, progress, [row.uuid for row in official], regimes, bare)
+    return _Session(workspace, request, plan, progress, order, bare)
 
 
 def _bare_record(
@@ -228,7 +225,7 @@ def _measure_all(
             for job in jobs:
                 began = utc_now()
                 cupti_us, graph_us = _time(pool, job)
-                regime = session.regimes[job.uuid]
+                regime = session.request.regimes.get(job.uuid, "all")
                 row = make_row(job.uuid, axes[job.uuid], regime, cupti_us, graph_us, began)
                 session.keep(row)
                 if counter.missing is None:

@@ -10,6 +10,7 @@ from harness.config import load_workspace
 from harness.devices import read_facts
 from harness.evaluate.progress import SweepProgress
 from harness.profiling.engine import REGIME, ProfileRequest, choose_workloads
+from harness.profiling.representatives import describe_regime, main_regimes
 
 
 @click.command()
@@ -47,9 +48,11 @@ def timers(
     room, _ = find_target(workspace, target)
     facts = read_facts()
     wanted = ProfileRequest(room, workloads, dataset=dataset)
-    chosen, _ = choose_workloads(workspace, wanted, facts.slug)
+    chosen, official = choose_workloads(workspace, wanted, facts.slug)
+    found = main_regimes(official)
+    regimes = {uuid: describe_regime(one) for one in found for uuid in one.uuids}
     words = "" if workloads == (REGIME,) else f" --workloads {','.join(workloads)}"
     name = f"python -m harness timers {target}{words} --record"
-    request = TimersRequest(target, chosen, dataset, commit, record, resume, name)
+    request = TimersRequest(target, chosen, dataset, commit, record, resume, name, regimes)
     with SweepProgress() as progress:
         return int(run_timers(workspace, request, progress, facts))
