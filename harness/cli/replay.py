@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
-from harness.config import load_workspace
+from harness.config import Workspace, load_workspace
+from harness.errors import ExitCode
 from harness.evaluate.progress import SweepProgress
 from harness.records.strict_json import MAX_SEED
 from harness.replay.engine import BATCH_TRIALS, MAX_TRIALS, ReplayRequest, run_replay
+from harness.replay.record import load_replay, replay_path
 
 
 @click.command()
@@ -34,7 +36,8 @@ from harness.replay.engine import BATCH_TRIALS, MAX_TRIALS, ReplayRequest, run_r
     help="Only trial K, shown and not kept.",
 )
 @click.option("--resume", is_flag=True, help="Keep trials of the same solution, judge and machine.")
-@click.option("--record", is_flag=True, help="Keep the replay in results/replay.")
+@click.option("--record", is_flag=True, help="Keep the replay and its figure in results/replay.")
+@click.option("--draw", is_flag=True, help="Draw what is recorded anew and run nothing; no GPU.")
 @click.option("--exit-zero", is_flag=True, help="0 also where trials are wrong.")
 @click.option(
     "--limit-s",
@@ -52,6 +55,7 @@ def replay(
     trial: int | None,
     resume: bool,
     record: bool,
+    draw: bool,
     exit_zero: bool,
     limit_s: float | None,
     dataset: str | None,
@@ -63,6 +67,10 @@ def replay(
     the official trials would show of it and, for dsa_indexer, how near a tie it came. Exit
     code 1: a trial was wrong; 6: trials are missing, --resume goes on.
     """
+    workspace = load_workspace()
+    if draw:
+        _draw(workspace, workspace.room(room).name)
+        return ExitCode.OK
     request = ReplayRequest(
         room=room,
         workloads=workloads,
@@ -77,4 +85,15 @@ def replay(
         commit=commit,
     )
     with SweepProgress() as progress:
-        return int(run_replay(load_workspace(), request, progress))
+        code = run_replay(workspace, request, progress)
+    if record:
+        _draw(workspace, request.room)
+    return int(code)
+
+
+def _draw(workspace: Workspace, room: str) -> None:
+    """Write the figure of a room's record. Raises RecordError where there is none."""
+    from harness.report.replays import keep_figure  # loads matplotlib
+
+    path = keep_figure(load_replay(replay_path(workspace.root, room)), workspace.root)
+    click.echo(f"{room}: drawn in {path.relative_to(workspace.root)}", err=True)

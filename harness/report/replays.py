@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from harness.files import write_atomically
 from harness.replay.batch import worst
-from harness.replay.record import MAX_LISTED, ReplayRecord, ReplayRow
+from harness.replay.record import MAX_LISTED, ReplayRecord, ReplayRow, replay_path
 from harness.replay.statistics import (
     CONFIDENCE,
     QUANTILES,
@@ -34,7 +36,7 @@ from harness.report.document import (
 )
 from harness.report.evidence import Evidence
 from harness.report.plots import COLOURS, MARKERS
-from harness.report.svg import INK, drawing, new_figure, to_svg
+from harness.report.svg import INK, drawing, new_figure, standalone, to_svg
 
 MAX_DRAWN = 12  # workloads with a rate of their own in a figure
 _WHAT = (
@@ -179,6 +181,13 @@ def draw_replay(record: ReplayRecord) -> Figure:
         _draw_detection(right, record, rows[0])
         figure.legend(loc="outside upper right", ncols=3, fontsize="small")
         return Figure(name, caption, to_svg(figure, name, caption))
+
+
+def keep_figure(record: ReplayRecord, root: Path) -> Path:
+    """Draw a record beside it, under results/replay."""
+    path = replay_path(root, record.room).with_suffix(".svg")
+    write_atomically(path, standalone(draw_replay(record)))
+    return path
 
 
 def _which(record: ReplayRecord) -> str:

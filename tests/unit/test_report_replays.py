@@ -2,15 +2,21 @@
 
 import csv
 import io
+from importlib import import_module
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 
+from harness.cli import main
+from harness.config import load_workspace
 from harness.replay.batch import Boundary
+from harness.replay.record import all_replays, replay_path, write_replay
 from harness.replay.statistics import clopper_pearson
 from harness.report.document import Bullets, Section, tables_of
 from harness.report.publish import compose, render
 from harness.report.replays import draw_replay, write_replays
+from harness.report.svg import standalone
 from tests.sample_evidence import evidence
 from tests.sample_replay import replay_record
 
@@ -105,3 +111,29 @@ def test_every_case_has_a_figure(wrong):
 def test_trials_that_never_began_have_a_figure():
     record = replay_record(stopped={"03fc111f-one": (100, "stopped")})
     assert "svg" in draw_replay(record).svg
+
+
+def words(svg):
+    return list(ElementTree.fromstring(svg).itertext())
+
+
+def test_every_recorded_replay_has_its_figure_beside_it():
+    records = all_replays(load_workspace().root)
+    assert records
+    for record in records:
+        drawn = replay_path(load_workspace().root, record.room).with_suffix(".svg")
+        again = f"run python -m harness replay {record.room} --draw"
+        assert words(drawn.read_text()) == words(standalone(draw_replay(record))), again
+
+
+def test_a_record_is_drawn_without_running_anything(tmp_path, monkeypatch):
+    record = replay_record(TWO)
+    write_replay(record, tmp_path)
+    workspace = SimpleNamespace(root=tmp_path, room=lambda name: SimpleNamespace(name=name))
+    command = import_module("harness.cli.replay")
+    monkeypatch.setattr(command, "load_workspace", lambda: workspace)
+    monkeypatch.setattr(command, "run_replay", lambda *_: pytest.fail("it ran"))
+    assert main(["replay", record.room, "--draw"]) == 0
+    figure = replay_path(tmp_path, record.room).with_suffix(".svg")
+    assert figure.read_text() == standalone(draw_replay(record))
+    assert main(["replay", "gdn_decode", "--draw"]) != 0
