@@ -114,8 +114,12 @@ class TimerRecord:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What two records share whose rows may stand beside each other."""
-        return self.room, self.solution_sha256, self.device, self.driver or "", self.commit
+        """What two records share whose rows may stand beside each other.
+
+        A record that grows is itself a difference from its commit, which is why "-dirty" is none.
+        """
+        commit = self.commit.removesuffix("-dirty")
+        return self.room, self.solution_sha256, self.device, self.driver or "", commit
 
     def to_json(self) -> dict[str, Any]:
         """The record as strict JSON values, keys in the committed order."""

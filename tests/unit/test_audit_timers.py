@@ -1,6 +1,7 @@
 """One call by three timers, and what is kept of it."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -227,6 +228,14 @@ def test_an_interrupted_run_keeps_what_it_has_and_is_resumed(three, monkeypatch)
     code, text = measure(three, table((9,)), pool=NumberedPool, record=True, resume=True)
     assert code == ExitCode.OK and NumberedPool.seen == ["dd"] and "NCU 9.000 us" in text
     assert len(load_timers(three.root, "rows").workloads) == 4
+
+
+def test_a_record_that_grew_is_no_other_commit(tools):
+    measure(tools, table((9,)), record=True)
+    record = load_timers(tools.root, "rows")
+    assert replace(record, commit=f"{record.commit}-dirty").identity == record.identity
+    assert replace(record, commit="d" * 40).identity != record.identity
+    assert replace(record, driver="2").identity != record.identity
 
 
 def test_rows_of_other_content_do_not_stay(three):
