@@ -4,6 +4,7 @@ import pytest
 
 from harness.config import load_workspace
 from harness.controller.directions import Direction
+from harness.dataset import read_workloads
 from harness.errors import ConfigError
 from harness.search.candidates import read_room
 from harness.search.constants import limits, locate, replace
@@ -200,9 +201,25 @@ def test_every_declared_constant_of_the_real_rooms_stands_where_it_is_said_to():
     for room in workspace.rooms:
         if (workspace.root / "solutions" / room / FILE_NAME).exists():
             declaration = load_declaration(workspace.root, room, read_room(workspace, room))
-            assert len(declaration.constants) >= 5
+            assert len(declaration.constants) >= 4
             checked += 1
     assert checked >= 2
+
+
+@pytest.mark.parametrize(
+    ("room", "axis", "constant"),
+    [
+        ("dsa_attention", "num_tokens", "kernel.py:NATIVE_CLUSTERS[0].limit"),
+        ("dsa_attention", "num_tokens", "kernel.py:NATIVE_CLUSTERS[1].limit"),
+        ("gdn_prefill", "num_seqs", "kernel.py:SHARES[0].limit"),
+    ],
+)
+def test_no_two_declared_limits_are_the_same_for_all_official_workloads(room, axis, constant):
+    workspace = load_workspace()
+    declared = load_declaration(workspace.root, room, read_room(workspace, room)).constants
+    sizes = {row.axes[axis] for row in read_workloads(workspace.root, workspace.room(room))}
+    within = [sum(size <= limit for size in sizes) for limit in declared[constant]]
+    assert len(set(within)) == len(within), dict(zip(declared[constant], within, strict=True))
 
 
 # Mutations
