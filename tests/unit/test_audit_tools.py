@@ -19,6 +19,7 @@ from harness.audit.recording import (
 from harness.audit.sanitizers import (
     FINISHED,
     TOOLS,
+    build_environment,
     find_program,
     read_log,
     run_process,
@@ -26,6 +27,7 @@ from harness.audit.sanitizers import (
     sanitizer_command,
     sanitizer_environment,
 )
+from harness.config import load_workspace
 from harness.devices import DeviceFacts
 from harness.errors import (
     EnvironmentUnfit,
@@ -180,6 +182,41 @@ def sanitize(workspace, logs, code=0, output=FINISHED, pool=FakePool, chosen=TOO
             workspace, "rows", chosen, (), progress, facts=GPU, make_pool=pool, run=run
         )
     return result, stream.getvalue(), seen
+
+
+def test_what_a_tool_cannot_follow_is_built_for_it_apart(monkeypatch):
+    monkeypatch.setenv("TVM_FFI_CACHE_DIR", "/builds")
+    environment = {"NVCC_APPEND_FLAGS": "-lineinfo", "TVM_FFI_CACHE_DIR": "/builds"}
+    for tool in ("memcheck", "synccheck"):
+        assert build_environment(tool, environment) == environment
+    assert build_environment("racecheck", environment) == {
+        "NVCC_APPEND_FLAGS": "-lineinfo -DEVERY_LANE_ARRIVES",
+        "TVM_FFI_CACHE_DIR": "/builds/every_lane_arrives",
+    }
+    assert build_environment("initcheck", {})["NVCC_APPEND_FLAGS"] == "-DTOLD_IS_CLEARED"
+
+
+def test_macros_for_the_tools_are_those_of_the_sources():
+    sources = [
+        path.read_text()
+        for path in (load_workspace().root / "solutions").rglob("*.cu*")
+        if path.suffix in (".cu", ".cuh")
+    ]
+    for macro in sanitizers.BUILT_WITH.values():
+        assert any(f"#ifdef {macro}" in source for source in sources), macro
+
+
+def test_each_build_is_prepared_once_and_its_tools_run_on_it(tools):
+    prepared = []
+
+    class Preparing(FakePool):
+        def __init__(self, device, root, command):
+            prepared.append(command.environment.get("NVCC_APPEND_FLAGS", ""))
+            super().__init__(device, root, command)
+
+    code, _, seen = sanitize(tools, {"racecheck": NO_RACE}, pool=Preparing)
+    assert code == ExitCode.OK and seen == list(TOOLS)
+    assert prepared == ["", "-DEVERY_LANE_ARRIVES", "-DTOLD_IS_CLEARED"]
 
 
 def test_every_tool_runs_and_a_clean_call_is_well(tools):
