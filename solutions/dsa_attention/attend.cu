@@ -266,14 +266,15 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     const Block block = load_block(args, token);
     const Entries second = load_others<CLUSTER>(args, token, threadIdx.x, rank, 1);
     if (CLUSTER > 1) arrive_cluster();  // my barriers are there
-    sync_threads_of(ALL_MEET, THREADS);
+    sync_threads_of(HELPERS_MEET, HELPING);
+    arrive_for_threads(BARRIERS_MADE, THREADS);
     survey<CLUSTER>(shared, block, args.num_rows, rank);
     return help<CLUSTER>(shared, args, token, rank, second);
   }
   const Candidates found = load_first<CLUSTER>(args, token, rank);
   if (CLUSTER > 1) arrive_cluster();
   request_query(shared, args, token);
-  sync_threads_of(ALL_MEET, THREADS);
+  sync_threads_of(BARRIERS_MADE, THREADS);
   // A 0 that is read here keeps the assembler from awaiting the indices in front of the barrier.
   const int nothing = *static_cast<volatile int*>(&shared.nothing);
   const Entries first = pick_first<CLUSTER>(found, args.num_rows, nothing);
