@@ -44,6 +44,7 @@
 #include "async_copy.cuh"
 #include "barrier_wait.cuh"
 #include "cluster.cuh"
+#include "counted_barrier.cuh"
 #include "gather.cuh"
 #include "merge.cuh"
 #include "plan.cuh"
@@ -61,10 +62,10 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
   }
   init_barrier(&shared.first_requested, WARPS);
   init_barrier(&shared.survey_made, HELPERS);
-  init_barrier(&shared.sums_stored, 1);
   init_barrier(&shared.stats_landed, 1);
   init_barrier(&shared.sums_landed, 1);
   init_barrier(&shared.factors_found, HELPING);
+  shared.nothing = 0;
   fence_barrier_init();
 }
 
@@ -100,13 +101,16 @@ __device__ __forceinline__ void help(Shared& shared, const Args& args, int token
     arrive_expecting(&shared.sums_landed,
                      work.senders() * Piece<CLUSTER>::AN_OWNER * sizeof(Piece<CLUSTER>));
   }
+  if (merges) {
+    wait_cluster();  // all barriers are there
+    arrive_for_threads(CLUSTER_MET, THREADS);
+  }
   request_others<CLUSTER>(shared, args, token, rank, work, second);
   commit_copies();
   wait_copies<0>();  // no copy may land in a CTA that has ended
   if (!merges) return write_lse_alone(shared, args, token);
   if constexpr (CLUSTER > 1) {
     clear_received<CLUSTER>(shared, work);
-    wait_cluster();  // all barriers are there
     if (work.sends(rank)) send_stats<CLUSTER>(shared, rank);
     wait_phase(&shared.stats_landed, 0);
     find_factors(shared, args, token, rank, work);
@@ -148,7 +152,7 @@ __device__ __forceinline__ void attend_tiles(Shared& shared, const Args& args, i
     }
     const auto scaled = share_tops(shared, thread, args.scale, tile, magnitude);
     const Fade fade = weigh(shared, thread, true, merges, scaled, softmax, [] {});
-    if (left == 0 && thread == 0) arrive(&shared.sums_stored);
+    if (left == 0) arrive_for_threads(SUMS_STORED, THREADS);
     if (turn > 0) fade_sums(acc, fade);
     if (left != 0) entries = load_others<CLUSTER>(args, token, thread, rank, __ffs(left) - 1);
     accumulate<0, 8>(places.weights, places.values + rows, valid, acc);
@@ -214,7 +218,7 @@ __device__ __forceinline__ void attend_both(Shared& shared, const Args& args, in
   // The first block's, whether or not it has a valid row: behind a branch they would come later.
   weigh(shared, thread, has_second, merges, scaled, softmax,
         [&] { load_values<0, 8>(loaded[0], places.values, 0); });
-  if (thread == 0) arrive(&shared.sums_stored);
+  arrive_for_threads(SUMS_STORED, THREADS);
 #pragma unroll
   for (int block = 0; block < TILE_BLOCKS; ++block) {
     if (has_block(valid, block)) load_weights(loaded[0], places.weights, block);
@@ -262,15 +266,17 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     const Block block = load_block(args, token);
     const Entries second = load_others<CLUSTER>(args, token, threadIdx.x, rank, 1);
     if (CLUSTER > 1) arrive_cluster();  // my barriers are there
-    __syncthreads_or(0);
+    sync_threads_of(HELPERS_MEET, HELPING);
+    arrive_for_threads(BARRIERS_MADE, THREADS);
     survey<CLUSTER>(shared, block, args.num_rows, rank);
     return help<CLUSTER>(shared, args, token, rank, second);
   }
   const Candidates found = load_first<CLUSTER>(args, token, rank);
   if (CLUSTER > 1) arrive_cluster();
   request_query(shared, args, token);
-  // The barrier's result, 0, keeps the assembler from awaiting the indices in front of it.
-  const int nothing = __syncthreads_or(0);
+  sync_threads_of(BARRIERS_MADE, THREADS);
+  // A 0 that is read here keeps the assembler from awaiting the indices in front of the barrier.
+  const int nothing = *static_cast<volatile int*>(&shared.nothing);
   const Entries first = pick_first<CLUSTER>(found, args.num_rows, nothing);
   const uint64_t valid = vote(first, args.num_rows);
   request_rows<WARPS>(shared.tiles[0], args, first, valid, threadIdx.x / 32);
@@ -292,7 +298,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     return;
   }
   const bool merges = CLUSTER > 1 && work.merges();
-  if (merges) wait_cluster();
+  if (merges) sync_threads_of(CLUSTER_MET, THREADS);
   if (work.sends(rank)) {
     attend_mine<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
   } else {

@@ -66,7 +66,7 @@ __device__ __forceinline__ void write_alone(const Args& args, int token, uint32_
 // By the helping warps: lse of a token that one CTA has alone.
 template <typename Shared>
 __device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args, int token) {
-  wait_cta_phase(&shared.sums_stored, 0);
+  sync_threads_of(SUMS_STORED, THREADS);
   const int head = (threadIdx.x - COMPUTING) / 8;
   const float total = total_of(shared, head);
   if (threadIdx.x % 8 != 0) return;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void write_lse_alone(Shared& shared, const Args& args
 // My maxima and sums to every CTA of the cluster, by the helping warps.
 template <int CLUSTER, typename Shared>
 __device__ __forceinline__ void send_stats(Shared& shared, int rank) {
-  wait_cta_phase(&shared.sums_stored, 0);
+  sync_threads_of(SUMS_STORED, THREADS);
   const int head = (threadIdx.x - COMPUTING) / 8;
   const float2 stats = {shared.anchor[head], total_of(shared, head)};
 #pragma unroll

@@ -1,14 +1,18 @@
 """dsa_attention on a CUDA device, both routes: official sizes, oracle, definition's reference."""
 
+import math
 import sys
 
 import pytest
 import torch
 
+from tests.gpu import attention_errors
+from tests.gpu.attention_errors import PAGES, ROOM, inputs_with_counts
 from tests.gpu.references import reference
 from tests.gpu.streams import replay_captured, run_behind_slow_producer
 from tests.oracles.dsa_attention import (
     DIM_CKV,
+    DIM_KPE,
     HEADS,
     PAGE_SIZE,
     TOPK,
@@ -21,10 +25,9 @@ from tests.packed import build, call
 
 pytestmark = pytest.mark.gpu
 
-ROOM = "dsa_attention"
-PAGES = 8462  # of every official workload
 LAST_ROW = PAGES * PAGE_SIZE - 1
 NAN, INF = float("nan"), float("inf")
+LOG2_E = 1 / math.log(2.0)
 # bf16 rounding of the output, and of the weights before the product with the values; the tensor
 # cores truncate as they accumulate 576 products.
 OUTPUT_RTOL, OUTPUT_ATOL = 2.0**-7, 4e-3
@@ -59,15 +62,6 @@ def attend(route):
         return call(ROOM, list(inputs.values()), outputs, route)
 
     return run
-
-
-def inputs_with_counts(counts, seed, num_pages=PAGES):
-    """Tokens with so many valid entries each, at the front of their rows."""
-    inputs = random_inputs(len(counts), num_pages, seed, "cuda")
-    for token, count in enumerate(counts):
-        rows = random_rows(num_pages, count, seed + token, "cuda")
-        inputs["sparse_indices"][token, :count] = rows
-    return inputs
 
 
 def assert_matches(results, wanted):
@@ -246,6 +240,90 @@ def test_values_of_any_magnitude(num_tokens, exponent, attend):
     want, want_lse = oracle(**{**inputs, **few})
     scale = 2.0**-exponent
     assert_matches((output[:3].double() * scale, lse[:3]), (want * scale, want_lse))
+
+
+def opposite_logits(num_tokens, count, largest, num_pages=PAGES, device="cuda"):
+    """Inputs whose logits are all some 1e4 or -1e4, and which row has the largest of each head.
+
+    kpe alone makes them: every column of a row is 18 or -18, by turns of 16 slots, and +-18.125 in
+    the two slots `largest`. Queries of odd heads have the other sign.
+    """
+    inputs = inputs_with_counts([0] * num_tokens, 41, num_pages, device)
+    rows = torch.randperm(num_pages * PAGE_SIZE, generator=torch.Generator().manual_seed(42))
+    rows = rows[:count].to(device)
+    inputs["sparse_indices"][:, :count] = rows
+    keys = torch.where(torch.arange(count, device=device) // 16 % 2 == 0, 18.0, -18.0)
+    keys[largest[0]], keys[largest[1]] = 18.125, -18.125
+    kpe = inputs["kpe_cache"].view(-1, DIM_KPE)
+    kpe[rows] = keys[:, None].expand(-1, DIM_KPE).bfloat16()
+    inputs["q_nope"].zero_()
+    inputs["q_pe"][:, 0::2], inputs["q_pe"][:, 1::2] = 64.0, -64.0
+    return inputs, [rows[largest[head % 2]] for head in range(HEADS)]
+
+
+@pytest.mark.parametrize("num_tokens", [1, 9, 17, 65])
+@pytest.mark.parametrize(
+    ("count", "largest"),
+    [(65, (64, 3)), (65, (0, 20)), (500, (499, 0)), (2048, (1030, 1999)), (2048, (2047, 2046))],
+)
+def test_the_largest_of_opposite_logits_wins(count, largest, num_tokens, attend):
+    """CTAs whose largest logits lie 2e4 apart merge; where odd heads differ from even ones."""
+    inputs, winners = opposite_logits(num_tokens, count, largest)
+    output, lse = attend(inputs)
+    some = [0, num_tokens - 1]
+    few = {name: inputs[name][some] for name in ("q_nope", "q_pe", "sparse_indices")}
+    want, want_lse = oracle(**{**inputs, **few})
+    assert (want_lse / LOG2_E > 9.9e3).all()
+    assert_matches((output[some], lse[some]), (want, want_lse))
+    values = inputs["ckv_cache"].view(-1, DIM_CKV)[torch.stack(winners)]
+    torch.testing.assert_close(output, values.expand_as(output), rtol=OUTPUT_RTOL, atol=OUTPUT_ATOL)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 9, 17, 65])
+@pytest.mark.parametrize("count", [65, 500, 2048])
+def test_logits_of_ten_thousand_either_way(count, num_tokens, attend):
+    """As above with whatever signs and distances random rows give."""
+    inputs = inputs_with_counts([count] * num_tokens, seed=43, num_pages=200)
+    inputs["q_nope"] *= 2.0**10
+    inputs["q_pe"] *= 2.0**10
+    output, lse = attend(inputs)
+    some = [0, num_tokens - 1]
+    few = {name: inputs[name][some] for name in ("q_nope", "q_pe", "sparse_indices")}
+    want, want_lse = oracle(**{**inputs, **few})
+    # A logit's error in fp32 is 1e-7 of the terms that it is summed from, so weights of rows that
+    # lie close together differ by more than elsewhere.
+    torch.testing.assert_close(output[some].double().cpu(), want, rtol=2.0**-6, atol=4e-2)
+    torch.testing.assert_close(lse[some].double().cpu(), want_lse, rtol=1e-5, atol=LSE_ATOL)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 9, 17, 65])
+@pytest.mark.parametrize("count", [1, 65, 500, 2048])
+@pytest.mark.parametrize("key", [0.0, 0.75, -3.0])
+def test_equal_logits_give_the_mean(key, count, num_tokens, attend):
+    """key: all of kpe; q_nope is 0. With 0 every logit is 0."""
+    inputs = inputs_with_counts([count] * num_tokens, seed=44)
+    inputs["q_nope"].zero_()
+    inputs["kpe_cache"].fill_(key)
+    output, lse = attend(inputs)
+    some = [0, num_tokens - 1]
+    values = inputs["ckv_cache"].view(-1, DIM_CKV)
+    means = [values[inputs["sparse_indices"][token, :count].long()].double() for token in some]
+    want = torch.stack([mean.mean(dim=0).expand(HEADS, -1) for mean in means])
+    logits = inputs["q_pe"][some].double().sum(dim=-1) * key
+    want_lse = math.log2(count) + inputs["sm_scale"] * LOG2_E * logits
+    assert_matches((output[some], lse[some]), (want, want_lse))
+
+
+@pytest.mark.parametrize("counts", attention_errors.COUNTS, ids=str)
+def test_errors_are_those_of_the_number_formats(counts, record_property):
+    """Of the room as it is. What is compared, and why so: attention_errors.py."""
+    seeds = attention_errors.SEEDS
+    calls = [attention_errors.measure(inputs_with_counts(counts, seed)) for seed in seeds]
+    worst = attention_errors.worst_of(calls)
+    record_property("errors", attention_errors.describe(worst))
+    print(f"{counts}: {attention_errors.describe(worst)}")
+    assert worst.lse <= worst.lse_limit, calls
+    assert worst.output_beyond_rounding <= attention_errors.OUTPUT_LIMIT, calls
 
 
 @pytest.mark.parametrize("num_tokens", [3, 20, 140])
