@@ -217,7 +217,7 @@ def test_zero_scales_give_zeros(weights, seq_len, judge):
     assert (output == 0).all()
 
 
-@pytest.mark.parametrize("seq_len", [1, 16, 60, 901, 3000, 6000])
+@pytest.mark.parametrize("seq_len", [1, 16, 60, 513, 901, 1536, 3000, 6000])
 def test_repeated_calls_agree_bit_for_bit(weights, seq_len):
     """Tests the launch chain too: a kernel that starts too early reads old or poisoned data."""
     inputs = random_inputs(random_logits(seq_len, 19), weights, 32, seed=20, device="cuda")
@@ -270,7 +270,9 @@ def replace_tokens(inputs, weights, seq_len, seed):
         inputs[name].view(torch.uint8).copy_(others[name].view(torch.uint8))
 
 
-@pytest.mark.parametrize("seq_len", [1, 2, 11, 12, 17, 33, 128, 129, 901, 1536, 2000])
+@pytest.mark.parametrize(
+    "seq_len", [1, 2, 11, 12, 17, 33, 128, 129, 512, 513, 901, 1536, 2000, 4096, 4097]
+)
 def test_replays_follow_their_inputs(weights, seq_len):
     """A replay finds the scratch as the one before left it."""
     inputs = random_inputs(random_logits(seq_len, 39), weights, 32, seed=40, device="cuda")
@@ -303,7 +305,7 @@ def leave_in_workspace(what):
     del parts, part
 
 
-@pytest.mark.parametrize("seq_len", [1, 2, 17, 33, 128, 129, 901, 1536])
+@pytest.mark.parametrize("seq_len", [1, 2, 17, 33, 128, 129, 512, 513, 901, 1536, 2000, 4096])
 @pytest.mark.parametrize("what", [0, 1, "noise"])
 def test_whatever_lies_in_the_scratch(weights, what, seq_len):
     inputs = random_inputs(random_logits(seq_len, 46), weights, 32, seed=47, device="cuda")
@@ -338,7 +340,7 @@ def kernel():
     return module
 
 
-@pytest.mark.parametrize("seq_len", [1, 200, 1536, 1537, 4000, 15872])
+@pytest.mark.parametrize("seq_len", [1, 200, 512, 513, 1536, 1537, 4000, 4096, 4097, 15872])
 def test_the_native_route_is_the_one_that_runs(weights, seq_len, kernel, monkeypatch):
     """Where it can be built, calls that it serves do not reach the portable one unnoticed."""
     monkeypatch.setattr(kernel, "_run_portable", None)
@@ -355,34 +357,40 @@ def test_every_unit_is_right_at_every_length(weights, seq_len, kernel, monkeypat
         monkeypatch.setattr(kernel, "NATIVE_UNITS", ((seq_len, unit),))
         poison_workspace()
         (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
-        assert_passes(output, want, TILED_RATIO if unit == TILES else STREAMING_RATIO)
+        assert_passes(output, want, STREAMING_RATIO)
 
 
 # Packed rows of expert 70, and of expert 95: one row, full and partial tiles, with and without a
-# partner.
-@pytest.mark.parametrize("counts", [(1, 0), (64, 65), (128, 129), (255, 1), (257, 384), (640, 130)])
-def test_tiles_of_any_number_of_rows(weights, counts, kernel, monkeypatch):
-    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((sum(counts) + 9, TILES),))
+# partner. Few other tokens: tiles of 64 rows and two planes of C; more: of 128 and one; many: the
+# same behind launches that route and pack.
+@pytest.mark.parametrize("others", [9, 1600, 4200])
+@pytest.mark.parametrize(
+    "counts",
+    [(1, 0), (63, 200), (64, 65), (128, 129), (192, 193), (255, 1), (257, 384), (640, 130)],
+)
+def test_tiles_of_any_number_of_rows(weights, counts, others, kernel, monkeypatch):
+    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((sum(counts) + others, TILES),))
     choices = [[70, *range(7)]] * counts[0] + [[95, *range(7)]] * counts[1]
-    choices += [list(range(100, 108))] * 9
+    choices += [list(range(100, 108))] * others
     inputs = random_inputs(route_to(choices), weights, 64, seed=37, device="cuda")
     poison_workspace()
     (output,) = call(ROOM, list(inputs.values()), (empty_output(len(choices)),))
-    assert_passes(output, refer(inputs), TILED_RATIO)
+    assert_passes(output, refer(inputs), least_ratio(len(choices)))
 
 
-def test_tiles_of_tokens_with_any_number_of_experts(weights, kernel, monkeypatch):
-    choices = [[*range(72, 72 + token % 9), *range(8 - token % 9)] for token in range(1700)]
+@pytest.mark.parametrize("seq_len", [700, 1700, 4300])
+def test_tiles_of_tokens_with_any_number_of_experts(weights, seq_len, kernel, monkeypatch):
+    choices = [[*range(72, 72 + token % 9), *range(8 - token % 9)] for token in range(seq_len)]
     monkeypatch.setattr(kernel, "NATIVE_UNITS", ((len(choices), TILES),))
     inputs = random_inputs(route_to(choices), weights, 64, seed=38, device="cuda")
     poison_workspace()
     (output,) = call(ROOM, list(inputs.values()), (empty_output(len(choices)),))
-    assert_passes(output, refer(inputs), TILED_RATIO)
+    assert_passes(output, refer(inputs), least_ratio(len(choices)))
 
 
 def test_streams_share_the_device(weights):
     """Calls that run side by side: no CTA waits for one that finds no room."""
-    lengths = [1, 60, 901, 2, 128, 17, 1536, 2000, 5000]
+    lengths = [1, 60, 901, 2, 128, 17, 512, 1536, 2000, 5000]
     jobs = []
     for seq_len in lengths:
         inputs = random_inputs(random_logits(seq_len, 35), weights, 32, seed=36, device="cuda")
