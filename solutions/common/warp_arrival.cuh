@@ -1,7 +1,7 @@
 // A warp's arrival at a barrier in shared memory, after __syncwarp(): sm_90 and later.
 //
 // compute-sanitizer's racecheck orders only what a thread has done before an arrival of its own:
-// built with EVERY_LANE_ARRIVES, which its tests do, each lane arrives.
+// built for it with EVERY_LANE_ARRIVES defined, each lane arrives.
 #pragma once
 
 #include "async_copy.cuh"

@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant_
     if (warp == MULTIPLYING / 32) {
       feed_tile_weights<Form>(shared, args, rank, args.routing.counts[threadIdx.x % 32]);
     } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
-      feed_tiles<Form>(shared, args, PackedRows());
+      feed_tile_rows<Form>(shared, args, PackedRows());
     }
   }
   __syncwarp();
@@ -164,9 +164,9 @@ __global__ void __launch_bounds__(THREADS, 1)
   } else {
     give_registers<56>();
     if (warp == MULTIPLYING / 32) {
-      feed_tile_weights<Form>(shared.tiles, all, rank, count_rows(shared));
+      feed_tile_weights<Form>(shared.tiles, all, rank, count_expert_rows(shared));
     } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
-      feed_tiles<Form>(shared.tiles, all, find_routed_rows(shared, all));
+      feed_tile_rows<Form>(shared.tiles, all, find_routed_rows(shared, all));
     } else {
       tell_slots(shared, all);
     }

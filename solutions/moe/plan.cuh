@@ -59,7 +59,7 @@ struct Args {
   const float* w2_scale;        // [32, 56, 16]
   uint8_t* c;                   // [2, capacity, 2048] e4m3: codes, then what they round off
   float* c_scale;               // [capacity, 64]
-  float* x_tile_scale;          // [row tiles, 56, 128], in tiles: tile_plan.cuh
+  float* x_tile_scale;          // [row tiles, 56, 128], in tiles: tile_scales.cuh
   float* c_tile_scale;          // [row tiles, 16, rows of a tile]
   __nv_bfloat16* expert_out;    // [capacity, 7168] packed rows, not weighted
   __nv_bfloat16* output;        // [T, 7168]

@@ -32,17 +32,49 @@ __device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
   fence_barrier_init();
 }
 
-// The next unit, for a warp that reads of it until it leaves it.
-__device__ __forceinline__ const TileUnit& await_tile(TileShared& shared,
+// From unit to unit: the warp of the weights finds them and puts them into the ring, each of the
+// others reads of the ring's next one until it leaves it.
+__device__ __forceinline__ void publish_unit(TileShared& shared, UnitRing& units,
+                                             const TileUnit& unit) {
+  wait_cta_phase(&shared.unit_free[units.stage()], units.parity() ^ 1);
+  if (threadIdx.x % 32 == 0) {
+    shared.units[units.stage()] = unit;
+    arrive(&shared.unit_full[units.stage()]);
+  }
+  ++units.turn;
+}
+
+__device__ __forceinline__ const TileUnit& await_unit(TileShared& shared,
                                                       const UnitRing& units) {
   wait_cta_phase(&shared.unit_full[units.stage()], units.parity());
   return shared.units[units.stage()];
 }
 
-__device__ __forceinline__ void leave_tile(TileShared& shared, UnitRing& units) {
+__device__ __forceinline__ void leave_unit(TileShared& shared, UnitRing& units) {
   __syncwarp();
   arrive_for_warp(&shared.unit_free[units.stage()]);
   ++units.turn;
+}
+
+// work(product, unit, turn, stages) for unit after unit until there is none left, by a warp that
+// reads of them. product: a Product, as the two are different code. turn: how many units came
+// before. HOLDS_TURN makes that a register of its own, as in find_codes(): its remainder would be
+// kept, too.
+template <bool HOLDS_TURN, typename Work>
+__device__ __forceinline__ void for_each_unit(TileShared& shared, const Work& work) {
+  UnitRing units;
+  Ring<TILE_STAGES> stages;
+  while (true) {
+    const TileUnit& unit = await_unit(shared, units);
+    if (unit.kind == NONE) return;
+    if (unit.kind == FIRST) {
+      work(Product<FIRST>(), unit, units.turn, stages);
+    } else {
+      work(Product<SECOND>(), unit, units.turn, stages);
+    }
+    if (HOLDS_TURN) units.turn = __shfl_sync(FULL, units.turn, threadIdx.x % 32);
+    leave_unit(shared, units);
+  }
 }
 
 // Weights of a block of k, 64 rows for each request. CTAs that share them request two boxes each.
@@ -97,7 +129,7 @@ struct BlankRows {
 // What CTAs count in global memory: units that are taken and parts of C that are written. TOLD:
 // in words with a nonce, otherwise in what route_kernel has cleared.
 template <bool TOLD>
-__device__ __forceinline__ int take_count_of_units(const Args& args) {
+__device__ __forceinline__ int take_ticket(const Args& args) {
   return TOLD ? take_count<TICKET_BITS>(args.told.ticket) : atomicAdd(args.routing.ticket, 1);
 }
 
@@ -124,10 +156,21 @@ __device__ __forceinline__ void send_ticket(TileShared& shared, uint32_t ticket,
   }
 }
 
+// The ticket that is sent to a place, for the whole warp of the weights.
+__device__ __forceinline__ int await_ticket(TileShared& shared, const Ring<2>& tickets) {
+  uint64_t* full = &shared.ticket_full[tickets.stage];
+  if (threadIdx.x % 32 == 0) arrive_expecting(full, sizeof(int));
+  wait_phase(full, tickets.parity);
+  return shared.tickets[tickets.stage];
+}
+
+// Requests a unit's weights. Before its end takes the next ticket and, of the first product, begins
+// the count of the row tile's finished parts, unless another part's CTA has.
 template <Kind KIND, typename Form>
-__device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& args,
-                                               const TileUnit& unit, int rank, int next_slot,
-                                               BlankRows& blank_rows, Ring<TILE_STAGES>& ring) {
+__device__ __forceinline__ void feed_unit_weights(TileShared& shared, const Args& args,
+                                                  const TileUnit& unit, int rank, int next_slot,
+                                                  BlankRows& blank_rows,
+                                                  Ring<TILE_STAGES>& ring) {
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
   // Tickets have two places: the other CTA has read the last one but one.
   static_assert(TILE_STAGES + AHEAD < WIDTH_BLOCKS, "CTAs are less than a ring apart");
@@ -141,7 +184,7 @@ __device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& a
     if (threadIdx.x % 32 == 0) {
       request_tile<KIND>(shared, args, unit, rank, block, ring.stage);
       if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) {
-        send_ticket(shared, take_count_of_units<Form::TOLD>(args), next_slot);
+        send_ticket(shared, take_ticket<Form::TOLD>(args), next_slot);
       }
       if (BEGINS && block == Product<KIND>::BLOCKS - AHEAD) {
         begin_count<DONE_BITS>(done, seen, args.told.nonce);
@@ -164,31 +207,26 @@ __device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args
   Ring<2> tickets;
   BlankRows blank_rows = {32 * (int(blockIdx.x) - int(gridDim.x))};
   if (!Form::TOLD && rank == 0 && lane == 0) {
-    send_ticket(shared, take_count_of_units<false>(args), 0);
+    send_ticket(shared, take_ticket<false>(args), 0);
   }
   while (true) {
-    uint64_t* ticket_full = &shared.ticket_full[tickets.stage];
-    if (lane == 0) arrive_expecting(ticket_full, sizeof(int));
-    wait_phase(ticket_full, tickets.parity);
-    const TileUnit unit =
-        find_tile<Form::ROWS>(shared.tickets[tickets.stage], rank, rows, rows_through);
+    const int ticket = await_ticket(shared, tickets);
+    const TileUnit unit = find_tile<Form::ROWS>(ticket, rank, rows, rows_through);
     tickets.advance();
-    wait_cta_phase(&shared.unit_free[units.stage()], units.parity() ^ 1);
-    if (lane == 0) {
-      shared.units[units.stage()] = unit;
-      arrive(&shared.unit_full[units.stage()]);
-    }
-    ++units.turn;
+    publish_unit(shared, units, unit);
     if (unit.kind == NONE) break;
     if (unit.kind == FIRST) {
-      feed_tile_unit<FIRST, Form>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_unit_weights<FIRST, Form>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     } else {
-      feed_tile_unit<SECOND, Form>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_unit_weights<SECOND, Form>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     }
   }
   while (!Form::TOLD && blank_rows.advance(args)) {
   }
 }
+
+// The number of a thread among those that gather packed rows.
+__device__ __forceinline__ int feeder_number() { return threadIdx.x - MULTIPLYING - 32; }
 
 constexpr int COPY_ROWS = TILE_FEEDERS / 8;  // from one of a thread's chunks to the next
 
@@ -206,7 +244,7 @@ struct TileSources {
   const uint8_t* rows;
   const float *row_scales, *weight_scale;
   int left;     // rows from the thread's first one on
-  bool scales;  // whether the thread copies some
+  bool copies_scales;
   int scale_tokens[Form::ROWS / TILE_FEEDERS];  // LOOSE: of rows whose scales are the thread's
 
   template <typename Rows>
@@ -214,9 +252,9 @@ struct TileSources {
                                        const Rows& packed) {
     constexpr uint32_t ROW = Product<KIND>::K / 16;  // chunks
     constexpr int TILE_SCALES = Product<KIND>::BLOCKS * Form::ROWS;
-    const int thread = threadIdx.x - MULTIPLYING - 32, first = thread / 8;
+    const int thread = feeder_number(), first = thread / 8;
     left = unit.rows - first;
-    scales = thread * 4 < unit.rows;
+    copies_scales = thread * 4 < unit.rows;
     if (KIND == FIRST) {
       const auto* tokens = packed.list(args, unit);
 #pragma unroll
@@ -252,7 +290,7 @@ template <Kind KIND, typename Form>
 __device__ __forceinline__ void request_rows(TileShared& shared, const Args& args,
                                              const TileSources<KIND, Form>& sources, int stage) {
   using Sources = TileSources<KIND, Form>;
-  const int thread = threadIdx.x - MULTIPLYING - 32;
+  const int thread = feeder_number();
   uint8_t* to = shared.rows[stage] + swizzled(thread / 8, thread % 8);
 #pragma unroll
   for (int i = 0; i < Sources::PLANES * Sources::COPIES; ++i) {
@@ -269,7 +307,7 @@ __device__ __forceinline__ void request_rows(TileShared& shared, const Args& arg
         copy_word(shared.row_scales[stage] + row, sources.row_scales + sources.scale_tokens[i]);
       }
     }
-  } else if (sources.scales) {
+  } else if (sources.copies_scales) {
     copy_chunk(shared.row_scales[stage] + 4 * thread, sources.row_scales);
   }
   if (thread < 2) copy_word(shared.weight_scales[stage] + thread, sources.weight_scale);
@@ -277,7 +315,7 @@ __device__ __forceinline__ void request_rows(TileShared& shared, const Args& arg
 }
 
 template <Kind KIND, typename Form, typename Rows>
-__device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& args,
+__device__ __forceinline__ void feed_unit_rows(TileShared& shared, const Args& args,
                                                const TileUnit& unit, const Rows& rows,
                                                Ring<TILE_STAGES>& ring) {
   TileSources<KIND, Form> sources;
@@ -304,20 +342,11 @@ struct PackedRows {
 
 // Two warps: gather the packed rows of unit after unit.
 template <typename Form, typename Rows>
-__device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args,
+__device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& args,
                                            const Rows& rows) {
-  UnitRing units;
-  Ring<TILE_STAGES> ring;
-  while (true) {
-    const TileUnit& unit = await_tile(shared, units);
-    if (unit.kind == NONE) return;
-    if (unit.kind == FIRST) {
-      feed_tile_rows<FIRST, Form>(shared, args, unit, rows, ring);
-    } else {
-      feed_tile_rows<SECOND, Form>(shared, args, unit, rows, ring);
-    }
-    leave_tile(shared, units);
-  }
+  for_each_unit<false>(shared, [&](auto product, const TileUnit& unit, uint32_t, auto& stages) {
+    feed_unit_rows<product.OF, Form>(shared, args, unit, rows, stages);
+  });
 }
 
 }  // namespace

@@ -282,8 +282,9 @@ __device__ __forceinline__ void write_outputs(const Args& args, const TileUnit& 
   }
 }
 
+// A unit of either product. turn: of the unit.
 template <Kind KIND, typename Form>
-__device__ __forceinline__ void compute_tile(TileShared& shared, const Args& args,
+__device__ __forceinline__ void compute_unit(TileShared& shared, const Args& args,
                                              const TileUnit& unit, uint32_t turn,
                                              Ring<TILE_STAGES>& ring) {
   if (Form::PLANES == 1 && threadIdx.x / GROUP_THREADS * BOX_ROWS >= unit.rows) {
@@ -301,20 +302,10 @@ __device__ __forceinline__ void compute_tile(TileShared& shared, const Args& arg
 
 template <typename Form>
 __device__ __forceinline__ void multiply_tiles(TileShared& shared, const Args& args) {
-  UnitRing units;
-  Ring<TILE_STAGES> ring;
-  while (true) {
-    const TileUnit& unit = await_tile(shared, units);
-    if (unit.kind == NONE) return;
-    if (unit.kind == FIRST) {
-      compute_tile<FIRST, Form>(shared, args, unit, units.turn, ring);
-    } else {
-      compute_tile<SECOND, Form>(shared, args, unit, units.turn, ring);
-    }
-    // Makes it a register of its own, as in find_codes(): its remainder would be kept, too.
-    if (Form::TOLD) units.turn = __shfl_sync(FULL, units.turn, threadIdx.x % 32);
-    leave_tile(shared, units);
-  }
+  for_each_unit<Form::TOLD>(
+      shared, [&](auto product, const TileUnit& unit, uint32_t turn, auto& stages) {
+        compute_unit<product.OF, Form>(shared, args, unit, turn, stages);
+      });
 }
 
 }  // namespace

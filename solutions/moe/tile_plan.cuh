@@ -38,6 +38,7 @@ struct TileForm {
 // One of the two products.
 template <Kind KIND>
 struct Product {
+  static constexpr Kind OF = KIND;
   static constexpr int BLOCKS = KIND == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;  // of k
   static constexpr int K = BLOCKS * BLOCK;
   // 256 weight rows each: linear and gate half of 128 columns of C, or 256 columns of the output.

@@ -73,7 +73,7 @@ __device__ __forceinline__ void route_for_tiles(RoutingTiles& shared, const Stre
 }
 
 // Packed rows of the lane's expert.
-__device__ __forceinline__ int count_rows(const RoutingTiles& shared) {
+__device__ __forceinline__ int count_expert_rows(const RoutingTiles& shared) {
   int rows = 0;
 #pragma unroll
   for (int worker = 0; worker < WORKERS; ++worker) {
@@ -126,14 +126,14 @@ struct RoutedRows {
 };
 
 __device__ __forceinline__ RoutedRows find_routed_rows(RoutingTiles& shared, const Args& args) {
-  const int rows = count_rows(shared);
+  const int rows = count_expert_rows(shared);
   return {shared, count_blocks(args), scan_lanes(rows) - rows};
 }
 
 // One warp: which rows the slots of the CTA's own tokens have, for combine_kernel, and zeros for
 // tokens without any.
 __device__ __forceinline__ void tell_slots(const RoutingTiles& shared, const Args& args) {
-  const int lane = threadIdx.x % 32, slot = lane % TOP_K, rows = count_rows(shared);
+  const int lane = threadIdx.x % 32, slot = lane % TOP_K, rows = count_expert_rows(shared);
   int row = scan_lanes(rows) - rows, counted = 0;  // of the lane's expert, before a block
 #pragma unroll 1
   for (int token = blockIdx.x; token < args.num_tokens; token += gridDim.x) {
