@@ -17,7 +17,7 @@ struct CombineArgs {
   Routing routing;
   const __nv_bfloat16* expert_out;  // [capacity, 7168]
   __nv_bfloat16* output;            // [T, 7168]
-  Told told;                        // by stream_kernel
+  Told told;                        // by the launch before, if it routes
   int told_words;                   // of `locals`, `ticket` and `done`, which lie in a row
 };
 
@@ -54,11 +54,11 @@ __device__ __forceinline__ void add_slots(const CombineArgs& args, const Weighed
   }
 }
 
-// Slots are read before the launch before has ended. In front of tiles they come from launches that
-// ended before this one could begin; what stream_kernel has not told yet is read once it has ended.
-template <bool TILES>
+// Slots are read before the launch before has ended. Those of launches that route and pack come
+// from what ended before this one could begin; TOLD ones that are not told yet, once it has ended.
+template <bool TOLD>
 __device__ __forceinline__ WeighedRow read_slot(const CombineArgs& args, int64_t slot) {
-  if (TILES) return {args.routing.slot_row[slot], args.routing.slot_weight[slot]};
+  if (!TOLD) return {args.routing.slot_row[slot], args.routing.slot_weight[slot]};
   uint4 words = load_relaxed(args.told.slots + slot);
   if (__ballot_sync(FULL, !has_nonce(words, args.told.nonce)) != 0) {
     wait_for_launches_before();
@@ -67,8 +67,8 @@ __device__ __forceinline__ WeighedRow read_slot(const CombineArgs& args, int64_t
   return {static_cast<int>(words.x), __uint_as_float(words.z)};
 }
 
-// After all that stream_kernel has told is garbage again. Row and weight of the slots stay: other
-// CTAs may have to read them yet.
+// After all that was told is garbage again. Row and weight of the slots stay: other CTAs may have
+// to read them yet.
 __device__ __forceinline__ void forget(const CombineArgs& args, int64_t token) {
   uint64_t* words = reinterpret_cast<uint64_t*>(args.told.locals);
   const int step = gridDim.x * COMBINERS;
@@ -79,17 +79,9 @@ __device__ __forceinline__ void forget(const CombineArgs& args, int64_t token) {
   }
 }
 
-// Grid: (T, 7).
-template <bool TILES>
-__global__ void __launch_bounds__(COMBINERS)
-    combine_kernel(const __grid_constant__ CombineArgs args) {
-  const int64_t token = blockIdx.x;
-  const int column = (blockIdx.y * COMBINERS + threadIdx.x) * COMBINED;
-  const int64_t slot = token * TOP_K + threadIdx.x % TOP_K;
-  const WeighedRow mine = read_slot<TILES>(args, slot);
-  uint32_t slots = __ballot_sync(FULL, mine.row >= 0) & ((1u << TOP_K) - 1);
-  wait_for_launches_before();
-  if (TILES && slots == 0) return;  // tile_kernel has written zeros
+// The sum of a token's slots.
+__device__ __forceinline__ void write_sum(const CombineArgs& args, const WeighedRow& mine,
+                                          int64_t token, int column, uint32_t slots) {
   float sums[COMBINED] = {};
   while (slots != 0) add_slots(args, mine, column, slots, sums);
   __nv_bfloat162 rounded[COMBINED / 2];
@@ -99,8 +91,22 @@ __global__ void __launch_bounds__(COMBINERS)
   }
   *reinterpret_cast<uint4*>(args.output + token * HIDDEN + column) =
       *reinterpret_cast<const uint4*>(rounded);
+}
+
+// Grid: (T, 7). TOLD: the launch before has routed. TILES: it has written zeros for tokens without
+// a slot.
+template <bool TOLD, bool TILES>
+__global__ void __launch_bounds__(COMBINERS)
+    combine_kernel(const __grid_constant__ CombineArgs args) {
+  const int64_t token = blockIdx.x;
+  const int column = (blockIdx.y * COMBINERS + threadIdx.x) * COMBINED;
+  const int64_t slot = token * TOP_K + threadIdx.x % TOP_K;
+  const WeighedRow mine = read_slot<TOLD>(args, slot);
+  const uint32_t slots = __ballot_sync(FULL, mine.row >= 0) & ((1u << TOP_K) - 1);
+  wait_for_launches_before();
+  if (!TILES || slots != 0) write_sum(args, mine, token, column, slots);
   // The last CTAs of the grid: few have to wait before they read.
-  if (!TILES && blockIdx.y == COMBINE_PARTS - 1) forget(args, token);
+  if (TOLD && blockIdx.y == COMBINE_PARTS - 1) forget(args, token);
 }
 
 }  // namespace

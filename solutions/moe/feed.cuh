@@ -12,6 +12,7 @@
 #include "small_copy.cuh"
 #include "tagged_words.cuh"
 #include "tensor_map.cuh"
+#include "warp_arrival.cuh"
 #include "warpgroup.cuh"
 
 namespace {
@@ -22,7 +23,7 @@ __device__ __forceinline__ Unit take_unit(SharedMemory<S>& shared, Ring<UNIT_STA
   wait_phase(&shared.unit_full[units.stage], units.parity);
   const Unit unit = shared.units[units.stage];
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(&shared.unit_free[units.stage]);
+  arrive_for_warp(&shared.unit_free[units.stage]);
   units.advance();
   return unit;
 }

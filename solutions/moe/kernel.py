@@ -139,10 +139,12 @@ LAUNCHES = (
 #   T <= 128   4 rows an expert are expected. Small units spread few hit experts over all SMs: of
 #              units with 64 or 256 weight rows and 16, 32 or 64 packed rows they are the fastest
 #              from 1 to 80 tokens, by 6 us at 80.
-#   T <= 1536  28 rows an expert at T = 901: small units would take the weights through the SMs
-#              twice, 703 us against 393.
-#   larger     the tensor cores bind: tile_multiply.cuh.
-NATIVE_UNITS = ((128, (1, 16)), (1536, (4, 64)), (15872, (4, 128)))
+#   T <= 512   up to 16 rows an expert: small units would take the weights through the SMs more
+#              than once. Two planes of C, for which the tensor cores have the time.
+#   larger     tiles, tile_multiply.cuh, to 1536 tokens of 64 rows with two planes of C. With 128
+#              rows, one plane and routing in launches of its own in front of them 376 us against
+#              390 at T = 901, 387 against 448 at 1536, but 359 against 357 at 200.
+NATIVE_UNITS = ((128, (1, 16)), (512, (4, 64)), (15872, (4, 128)))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
 

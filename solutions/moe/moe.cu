@@ -6,9 +6,10 @@
 //     C[t,e]    = silu(X[t] W1[e,2048:]^T) * (X[t] W1[e,:2048]^T)              [2048]
 //     output[t] = sum_e weight[t,e] C[t,e] W2[e]^T                              [7168]
 //
-// Two kernels multiply. Tiles (tile_multiply.cuh) serve calls that the tensor cores bind, behind a
+// Two kernels multiply. Tiles (tile_multiply.cuh) serve calls of more than some hundred tokens: to
+// 1536 with two planes of C, to 4096 their kernel routes (tile_route.cuh), beyond it runs behind a
 // launch that routes and one that packs and puts scales in their order. The rest of this is of the
-// other one, for calls that the weights' bytes bind: it routes itself (stream_route.cuh).
+// other one, for few tokens, which routes itself (stream_route.cuh).
 //
 // Launches: these, and combine. From the second on they are set up while the one before runs.
 //
@@ -18,7 +19,7 @@
 // Weights are the tall operand of wgmma, packed rows the narrow one.
 //
 // Bytes: 44 MB of weights an expert that is hit; flops: 88 MFLOP a packed row. DRAM binds up to
-// about a thousand tokens, and choose() in kernel.py takes units of these to 1536.
+// some thousand tokens; choose() in kernel.py takes units of these to 512.
 //
 // Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
 // first product to the second, which waits, tile by tile, for C alone. Units are small, and an SM
@@ -53,6 +54,8 @@
 #include "tile_feed.cuh"
 #include "tile_multiply.cuh"
 #include "tile_plan.cuh"
+#include "tile_route.cuh"
+#include "warp_arrival.cuh"
 
 namespace {
 
@@ -65,33 +68,18 @@ __device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
 #pragma unroll 1
   for (int i = 0; i < S::WEIGHT_STAGES; ++i) {
     init_barrier(&shared.weights_full[i], 1);
-    init_barrier(&shared.weights_free[i], MULTIPLYING / 32);
+    init_barrier(&shared.weights_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
   for (int i = 0; i < S::ROW_STAGES; ++i) {
     init_barrier(&shared.rows_full[i], ROW_FEEDERS);
-    init_barrier(&shared.rows_free[i], MULTIPLYING / 32);
+    init_barrier(&shared.rows_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
   for (int i = 0; i < UNIT_STAGES; ++i) {
     init_barrier(&shared.unit_full[i], 1);
-    init_barrier(&shared.unit_free[i], READERS);
+    init_barrier(&shared.unit_free[i], READERS * ARRIVALS_A_WARP);
   }
-  fence_barrier_init();
-}
-
-__device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
-#pragma unroll 1
-  for (int i = 0; i < TILE_STAGES; ++i) {
-    init_barrier(&shared.full[i], TILE_FEEDERS + 1);
-    init_barrier(&shared.free[i], PAIR * MULTIPLYING / 32);
-  }
-#pragma unroll 1
-  for (int i = 0; i < UNIT_STAGES; ++i) {
-    init_barrier(&shared.unit_full[i], 1);
-    init_barrier(&shared.unit_free[i], TILE_READERS);
-  }
-  init_barrier(&shared.ticket_full[0], 1), init_barrier(&shared.ticket_full[1], 1);
   fence_barrier_init();
 }
 
@@ -128,6 +116,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 // Grid: (SMs,) rounded down to clusters of two, of which any number is right.
 __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant__ Args args) {
+  using Form = TileForm<false, 1>;
   extern __shared__ __align__(1024) uint8_t memory[];
   TileShared& shared = *reinterpret_cast<TileShared*>(memory);
   const int rank = cluster_rank(), warp = threadIdx.x / 32;
@@ -138,13 +127,48 @@ __global__ void __launch_bounds__(THREADS, 1) tile_kernel(const __grid_constant_
   allow_next_launch();
   if (warp < MULTIPLYING / 32) {
     take_registers<224>();
-    multiply_tiles(shared, args);
+    multiply_tiles<Form>(shared, args);
   } else {
     give_registers<56>();
     if (warp == MULTIPLYING / 32) {
-      feed_tile_weights(shared, args, rank);
+      feed_tile_weights<Form>(shared, args, rank, args.routing.counts[threadIdx.x % 32]);
     } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
-      feed_tiles(shared, args);
+      feed_tile_rows<Form>(shared, args, PackedRows());
+    }
+  }
+  __syncwarp();
+  meet_cluster();  // nobody ends while the other may still arrive here
+}
+
+// The same, which routes: tile_route.cuh. PLANES: of C.
+template <int PLANES>
+__global__ void __launch_bounds__(THREADS, 1)
+    routing_tile_kernel(const __grid_constant__ StreamArgs args) {
+  using Form = TileForm<true, PLANES>;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  RoutingTiles& shared = *reinterpret_cast<RoutingTiles*>(memory);
+  const Args& all = args.all;
+  const int rank = cluster_rank(), warp = threadIdx.x / 32;
+  if (warp == MULTIPLYING / 32) {
+    begin_tiles(shared, all, rank);
+  } else {
+    arrive_cluster();
+    route_for_tiles(shared, args);
+    wait_cluster();
+  }
+  __syncthreads();
+  allow_next_launch();
+  if (warp < MULTIPLYING / 32) {
+    take_registers<224>();
+    multiply_tiles<Form>(shared.tiles, all);
+  } else {
+    give_registers<56>();
+    if (warp == MULTIPLYING / 32) {
+      feed_tile_weights<Form>(shared.tiles, all, rank, count_expert_rows(shared));
+    } else if (warp <= MULTIPLYING / 32 + TILE_FEEDERS / 32) {
+      feed_tile_rows<Form>(shared.tiles, all, find_routed_rows(shared, all));
+    } else {
+      tell_slots(shared, all);
     }
   }
   __syncwarp();
@@ -157,7 +181,7 @@ void check_error(cudaError_t error) {
 
 // How a kernel is launched: behind whatever is in the stream, or set up while the launch before it
 // runs, all CTAs alone or in clusters of two.
-enum How { ALONE, CHAINED, CHAINED_PAIRS };
+enum How { ALONE, PAIRS, CHAINED, CHAINED_PAIRS };
 
 struct Launch {
   dim3 grid;
@@ -185,7 +209,7 @@ void launch(void (*kernel)(A), const Launch& it, cudaStream_t stream, const A& a
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
   }
-  if (it.how == CHAINED_PAIRS) {
+  if (it.how == PAIRS || it.how == CHAINED_PAIRS) {
     auto& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {PAIR, 1, 1};
@@ -287,6 +311,17 @@ uint64_t next_nonce() {
   return (mixed ^ mixed >> 31) | 1;
 }
 
+// For compute-sanitizer's initcheck, which cannot know that words without the nonce count for
+// nothing: built for it with TOLD_IS_CLEARED defined, they are 0 before the first launch.
+void clear_told(const Call& call) {
+#ifdef TOLD_IS_CLEARED
+  const Told& told = call.args.told;
+  uint8_t* const first = reinterpret_cast<uint8_t*>(told.locals);
+  uint8_t* const last = reinterpret_cast<uint8_t*>(told.slots + call.args.capacity);
+  TVM_FFI_ICHECK(cudaMemsetAsync(first, 0, last - first, call.stream) == cudaSuccess);
+#endif
+}
+
 void launch_routing(const Call& call) {
   const int blocks = (call.args.num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS;
   launch(route_kernel, {dim3(blocks), ROUTERS, 0, ALONE}, call.stream, call.route);
@@ -294,13 +329,13 @@ void launch_routing(const Call& call) {
   launch(pack_kernel, {dim3(packers), ROUTERS, 0, CHAINED}, call.stream, call.route);
 }
 
-template <bool TILES>
+template <bool TOLD, bool TILES>
 void launch_combine(const Call& call) {
   const Args& of = call.args;
   const int words = count_told_words(of.num_tokens);
   const CombineArgs args = {of.routing, of.expert_out, of.output, of.told, words};
   const dim3 grid(of.num_tokens, COMBINE_PARTS);
-  launch(combine_kernel<TILES>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
+  launch(combine_kernel<TOLD, TILES>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
 
 template <typename S>
@@ -317,7 +352,22 @@ void run_stream(Call& call) {
   allow_shared(stream_kernel<S>, BYTES);
   const StreamArgs args = {call.args, call.route};
   launch(stream_kernel<S>, {dim3(call.num_sms), THREADS, BYTES, ALONE}, call.stream, args);
-  launch_combine<false>(call);
+  launch_combine<true, false>(call);
+}
+
+// Up to MOST_ROUTED tokens; with two planes of C, MOST_IN_PLANES.
+template <int PLANES>
+void run_routing_tiles(Call& call) {
+  constexpr int BYTES = sizeof(RoutingTiles);
+  static_assert(BYTES <= SHARED_BYTES, "stages and routing fit an SM");
+  static_assert(LOCAL + MOST_ROUTED * TOP_K / TILE_ROWS <= MOST_TILES &&
+                    LOCAL + MOST_IN_PLANES * TOP_K / TileForm<true, 2>::ROWS <= MOST_TILES,
+                "row tiles are counted");
+  call.args.told.nonce = next_nonce();
+  allow_shared(routing_tile_kernel<PLANES>, BYTES);
+  const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, PAIRS};
+  launch(routing_tile_kernel<PLANES>, it, call.stream, StreamArgs{call.args, call.route});
+  launch_combine<true, true>(call);
 }
 
 void run_tiles(Call& call) {
@@ -326,11 +376,13 @@ void run_tiles(Call& call) {
   TVM_FFI_ICHECK(LOCAL + call.args.capacity / TILE_ROWS <= MOST_TILES)
       << "moe: too many tokens for tiles: " << call.args.num_tokens;
   describe_tiles(call.args, call.w1, call.w2);
+  if (call.args.num_tokens <= MOST_IN_PLANES) return run_routing_tiles<2>(call);
+  if (call.args.num_tokens <= MOST_ROUTED) return run_routing_tiles<1>(call);
   allow_shared(tile_kernel, BYTES);
   launch_routing(call);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};
   launch(tile_kernel, it, call.stream, call.args);
-  launch_combine<true>(call);
+  launch_combine<false, true>(call);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
@@ -361,6 +413,7 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
   const DLDevice device = logits.device();
   call.stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
+  clear_told(call);
   switch (100 * tiles + rows) {
     case 116: return run_stream<Shape<1, 16, 9, 6>>(call);
     case 464: return run_stream<Shape<4, 64, 4, 5>>(call);

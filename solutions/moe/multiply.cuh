@@ -13,6 +13,7 @@
 #include "fp8_products.cuh"
 #include "named_barrier.cuh"
 #include "plan.cuh"
+#include "warp_arrival.cuh"
 #include "warpgroup.cuh"
 
 namespace {
@@ -32,10 +33,8 @@ struct Rings {
   }
   // This warp has read the stage.
   __device__ __forceinline__ void free(SharedMemory<S>& shared) const {
-    if (threadIdx.x % 32 == 0) {
-      arrive(&shared.weights_free[weights.stage]);
-      arrive(&shared.rows_free[rows.stage]);
-    }
+    arrive_for_warp(&shared.weights_free[weights.stage]);
+    arrive_for_warp(&shared.rows_free[rows.stage]);
   }
   __device__ __forceinline__ void advance() { weights.advance(), rows.advance(); }
 };

@@ -20,9 +20,9 @@ constexpr uint32_t FULL = 0xffffffff;              // all lanes
 static_assert(BLOCK == 4 * PIECE, "a product has 32 columns of k: a piece of C");
 static_assert(LOCAL == 32, "a lane an expert");
 
-// What routing leaves for the launches behind it, in front of tiles; stream_kernel has Told, and
-// row_token of this. T tokens; packed rows, at most 8T, are pairs of a token and a local expert,
-// sorted by expert, then by token.
+// What routing leaves for the launches behind it. Kernels that route themselves have Told, and
+// stream_kernel row_token of this. T tokens; packed rows, at most 8T, are pairs of a token and a
+// local expert, sorted by expert, then by token.
 struct Routing {
   float* slot_weight;  // [T, 8]
   int* slot_row;       // [T, 8] packed row, -1: the expert is not local
@@ -36,11 +36,11 @@ struct Routing {
 
 constexpr int TICKET_BITS = 20, DONE_BITS = 8;  // of counts in words with a nonce
 
-// What the CTAs of stream_kernel tell each other and combine_kernel: tagged_words.cuh. No launch
-// comes before to clear any of it; combine_kernel clears it at the end, since a captured call comes
-// again with the same nonce. Memory that was never used so passes, by chance, for what this call
-// has told with a probability of 2^-64 a token, 2^-56 a row tile, 2^-44 for the ticket: 2^-44 a
-// call, of the first calls in such memory.
+// What the CTAs of a kernel that routes tell each other and combine_kernel: tagged_words.cuh. No
+// launch comes before to clear any of it; combine_kernel clears it at the end, since a captured
+// call comes again with the same nonce. Memory that was never used so passes, by chance, for what
+// this call has told with a probability of 2^-64 a token, 2^-56 a row tile, 2^-44 for the ticket:
+// 2^-44 a call, of the first calls in such memory.
 struct Told {
   uint64_t nonce;
   uint4* locals;     // [T] eight local experts of a byte each, 255: not local
@@ -59,8 +59,8 @@ struct Args {
   const float* w2_scale;        // [32, 56, 16]
   uint8_t* c;                   // [2, capacity, 2048] e4m3: codes, then what they round off
   float* c_scale;               // [capacity, 64]
-  float* x_tile_scale;          // [row tiles, 56, 128], in tiles: tile_plan.cuh
-  float* c_tile_scale;          // [row tiles, 16, 128]
+  float* x_tile_scale;          // [row tiles, 56, 128], in tiles: tile_scales.cuh
+  float* c_tile_scale;          // [row tiles, 16, rows of a tile]
   __nv_bfloat16* expert_out;    // [capacity, 7168] packed rows, not weighted
   __nv_bfloat16* output;        // [T, 7168]
   int num_tokens, capacity;
@@ -70,7 +70,11 @@ constexpr int MOST_TILES = 1024;  // row tiles of a call: 32 + 8T / rows of a ti
 // Row tiles to which weights are requested as read once. Lines that others left to be written then
 // stay in the L2: a stream of 88 MB takes 3.5 us less, of 176 MB 1.5 less, of 308 MB 1.6 more.
 constexpr int MOST_READ_ONCE = 5;
-constexpr int MOST_STREAMED = 1536;  // tokens of stream_kernel
+constexpr int MOST_STREAMED = 1536;  // tokens that stream_kernel can route
+constexpr int MOST_ROUTED = 4096;    // tokens of routing_tile_kernel
+// Tokens to which tiles have two planes of C: up to 48 packed rows an expert are expected, most in
+// one row tile of 64, and the tensor cores have the time.
+constexpr int MOST_IN_PLANES = 1536;
 constexpr int ROUTED_ROWS = 32;      // tokens of a CTA of route_kernel, a warp each
 
 // A unit is 64 * TILES rows of one expert's weights times up to ROWS packed rows, all of k. Its

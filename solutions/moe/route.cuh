@@ -8,8 +8,9 @@
 // A warp routes a token, eight experts a lane, so that a group is four lanes. Ties go to the lower
 // group and the lower expert; NaN and -inf scores rank last, as a finite number.
 //
-// Launches that route and pack, in front of tiles: packing gives a warp one local expert, a ballot
-// over 32 tokens is their membership. stream_kernel routes itself: stream_route.cuh.
+// Launches that route and pack, in front of tiles of many tokens: packing gives a warp one local
+// expert, a ballot over 32 tokens is their membership. Kernels that route themselves:
+// stream_route.cuh, tile_route.cuh.
 #pragma once
 
 #include <cfloat>

@@ -1,10 +1,11 @@
 // Routing and packing inside stream_kernel, in front of its roles. A launch of its own would begin
 // as much earlier as the host needs for a launch, which is longer than all of this takes.
 //
-// A warp routes a token, as in route.cuh. Up to MOST_FEW tokens are routed in every CTA: less work
-// than to wait for another one. Of more each CTA routes a share and tells all others. Whoever has
-// waited long for a token routes it itself, which gives the same: nobody depends on a CTA that may
-// not run yet. Then each CTA packs for itself. All of them write the same packed rows.
+// A warp routes a token, as in route.cuh. Tiles do much of this alike: tile_route.cuh. Up to
+// MOST_FEW tokens are routed in every CTA: less work than to wait for another one. Of more each CTA
+// routes a share and tells all others. Whoever has waited long for a token routes it itself, which
+// gives the same: nobody depends on a CTA that may not run yet. Then each CTA packs for itself. All
+// of them write the same packed rows.
 #pragma once
 
 #include "named_barrier.cuh"
@@ -37,7 +38,27 @@ __device__ __forceinline__ int count_blocks(const Args& args) {
 // The CTA that says which rows and weights a token's slots have, whoever routes it first.
 __device__ __forceinline__ bool is_owner(int token) { return token % gridDim.x == blockIdx.x; }
 
+// The weights of a token's slots, for combine_kernel, by the CTA whose token it is.
+__device__ __forceinline__ void tell_weights(const StreamArgs& args, const Slot& slot, int token) {
+  const int lane = threadIdx.x % 32;
+  const Told& told = args.all.told;
+  const float weight = weigh(slot, args.route.scaling);
+  if (lane < TOP_K && is_owner(token)) {
+    uint2* half = reinterpret_cast<uint2*>(told.slots + int64_t{token} * TOP_K + lane) + 1;
+    store_half(half, __float_as_uint(weight), told.nonce >> 32);
+  }
+}
+
 // Routes a token and tells its local experts to those who wait for them.
+__device__ __forceinline__ void tell_token(const StreamArgs& args, int token) {
+  const Told& told = args.all.told;
+  const Slot slot = choose_experts(args.route.logits, args.route.bias, token);
+  const uint2 locals = list_locals(slot, args.route.offset);
+  if (threadIdx.x % 32 == 0) store_halves(told.locals + token, locals, told.nonce);
+  tell_weights(args, slot, token);
+}
+
+// As tell_token(); few tokens are told to this CTA alone.
 template <typename S>
 __device__ __forceinline__ void route_here(SharedMemory<S>& shared, const StreamArgs& args,
                                            int token) {
@@ -52,11 +73,7 @@ __device__ __forceinline__ void route_here(SharedMemory<S>& shared, const Stream
       store_halves(told.locals + token, locals, told.nonce);
     }
   }
-  const float weight = weigh(slot, args.route.scaling);
-  if (lane < TOP_K && is_owner(token)) {
-    uint2* half = reinterpret_cast<uint2*>(told.slots + int64_t{token} * TOP_K + lane) + 1;
-    store_half(half, __float_as_uint(weight), told.nonce >> 32);
-  }
+  tell_weights(args, slot, token);
 }
 
 // Local experts of 32 tokens, a lane each, as soon as all are known. None for lanes without one.

@@ -9,23 +9,72 @@
 #include "device_flags.cuh"
 #include "multicast.cuh"
 #include "small_copy.cuh"
+#include "tagged_words.cuh"
 #include "tensor_map.cuh"
 #include "tile_plan.cuh"
+#include "warp_arrival.cuh"
 #include "warpgroup.cuh"
 
 namespace {
 
-// The next unit, for a warp that reads of it until it leaves it.
-__device__ __forceinline__ const TileUnit& await_tile(TileShared& shared,
+__device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
+#pragma unroll 1
+  for (int i = 0; i < TILE_STAGES; ++i) {
+    init_barrier(&shared.full[i], TILE_FEEDERS + 1);
+    init_barrier(&shared.free[i], PAIR * MULTIPLYING / 32 * ARRIVALS_A_WARP);
+  }
+#pragma unroll 1
+  for (int i = 0; i < UNIT_STAGES; ++i) {
+    init_barrier(&shared.unit_full[i], 1);
+    init_barrier(&shared.unit_free[i], TILE_READERS * ARRIVALS_A_WARP);
+  }
+  init_barrier(&shared.ticket_full[0], 1), init_barrier(&shared.ticket_full[1], 1);
+  fence_barrier_init();
+}
+
+// From unit to unit: the warp of the weights finds them and puts them into the ring, each of the
+// others reads of the ring's next one until it leaves it.
+__device__ __forceinline__ void publish_unit(TileShared& shared, UnitRing& units,
+                                             const TileUnit& unit) {
+  wait_cta_phase(&shared.unit_free[units.stage()], units.parity() ^ 1);
+  if (threadIdx.x % 32 == 0) {
+    shared.units[units.stage()] = unit;
+    arrive(&shared.unit_full[units.stage()]);
+  }
+  ++units.turn;
+}
+
+__device__ __forceinline__ const TileUnit& await_unit(TileShared& shared,
                                                       const UnitRing& units) {
   wait_cta_phase(&shared.unit_full[units.stage()], units.parity());
   return shared.units[units.stage()];
 }
 
-__device__ __forceinline__ void leave_tile(TileShared& shared, UnitRing& units) {
+__device__ __forceinline__ void leave_unit(TileShared& shared, UnitRing& units) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(&shared.unit_free[units.stage()]);
+  arrive_for_warp(&shared.unit_free[units.stage()]);
   ++units.turn;
+}
+
+// work(product, unit, turn, stages) for unit after unit until there is none left, by a warp that
+// reads of them. product: a Product, as the two are different code. turn: how many units came
+// before. HOLDS_TURN makes that a register of its own, as in find_codes(): its remainder would be
+// kept, too.
+template <bool HOLDS_TURN, typename Work>
+__device__ __forceinline__ void for_each_unit(TileShared& shared, const Work& work) {
+  UnitRing units;
+  Ring<TILE_STAGES> stages;
+  while (true) {
+    const TileUnit& unit = await_unit(shared, units);
+    if (unit.kind == NONE) return;
+    if (unit.kind == FIRST) {
+      work(Product<FIRST>(), unit, units.turn, stages);
+    } else {
+      work(Product<SECOND>(), unit, units.turn, stages);
+    }
+    if (HOLDS_TURN) units.turn = __shfl_sync(FULL, units.turn, threadIdx.x % 32);
+    leave_unit(shared, units);
+  }
 }
 
 // Weights of a block of k, 64 rows for each request. CTAs that share them request two boxes each.
@@ -77,93 +126,144 @@ struct BlankRows {
   }
 };
 
-// The first CTA of a cluster takes a ticket for both.
-__device__ __forceinline__ void take_ticket(TileShared& shared, const Args& args, int slot) {
-  const uint32_t ticket = atomicAdd(args.routing.ticket, 1);
+// What CTAs count in global memory: units that are taken and parts of C that are written. TOLD:
+// in words with a nonce, otherwise in what route_kernel has cleared.
+template <bool TOLD>
+__device__ __forceinline__ int take_ticket(const Args& args) {
+  return TOLD ? take_count<TICKET_BITS>(args.told.ticket) : atomicAdd(args.routing.ticket, 1);
+}
+
+template <bool TOLD>
+__device__ __forceinline__ bool is_written(const Args& args, int tile) {
+  if (!TOLD) return load_acquire(args.routing.done + tile) >= TILE_DONE;
+  return load_acquire(args.told.done + tile) == (args.told.nonce << DONE_BITS) + TILE_DONE;
+}
+
+template <bool TOLD>
+__device__ __forceinline__ void count_written(const Args& args, int tile) {
+  if (TOLD) {
+    count_release(args.told.done + tile);
+  } else {
+    count_release(args.routing.done + tile);
+  }
+}
+
+// The first CTA of a cluster sends both a ticket.
+__device__ __forceinline__ void send_ticket(TileShared& shared, uint32_t ticket, int slot) {
   for (int rank = 0; rank < PAIR; ++rank) {
     send(address_in(shared_address(&shared.tickets[slot]), rank), ticket,
          address_in(shared_address(&shared.ticket_full[slot]), rank));
   }
 }
 
-template <Kind KIND>
-__device__ __forceinline__ void feed_tile_unit(TileShared& shared, const Args& args,
-                                               const TileUnit& unit, int rank, int next_slot,
-                                               BlankRows& blank_rows, Ring<TILE_STAGES>& ring) {
+// The ticket that is sent to a place, for the whole warp of the weights.
+__device__ __forceinline__ int await_ticket(TileShared& shared, const Ring<2>& tickets) {
+  uint64_t* full = &shared.ticket_full[tickets.stage];
+  if (threadIdx.x % 32 == 0) arrive_expecting(full, sizeof(int));
+  wait_phase(full, tickets.parity);
+  return shared.tickets[tickets.stage];
+}
+
+// Requests a unit's weights. Before its end takes the next ticket and, of the first product, begins
+// the count of the row tile's finished parts, unless another part's CTA has.
+template <Kind KIND, typename Form>
+__device__ __forceinline__ void feed_unit_weights(TileShared& shared, const Args& args,
+                                                  const TileUnit& unit, int rank, int next_slot,
+                                                  BlankRows& blank_rows,
+                                                  Ring<TILE_STAGES>& ring) {
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
   // Tickets have two places: the other CTA has read the last one but one.
   static_assert(TILE_STAGES + AHEAD < WIDTH_BLOCKS, "CTAs are less than a ring apart");
+  constexpr bool BEGINS = Form::TOLD && KIND == FIRST;
+  static_assert(TILE_DONE < 1 << DONE_BITS, "parts can be counted");
+  uint64_t* done = args.told.done + unit.tile;
+  const uint64_t seen = BEGINS && threadIdx.x % 32 == 0 ? load_relaxed(done) : 0;
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
       request_tile<KIND>(shared, args, unit, rank, block, ring.stage);
-      if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) take_ticket(shared, args, next_slot);
+      if (rank == 0 && block == Product<KIND>::BLOCKS - AHEAD) {
+        send_ticket(shared, take_ticket<Form::TOLD>(args), next_slot);
+      }
+      if (BEGINS && block == Product<KIND>::BLOCKS - AHEAD) {
+        begin_count<DONE_BITS>(done, seen, args.told.nonce);
+      }
     }
     __syncwarp();
-    if (KIND == FIRST) blank_rows.advance(args), blank_rows.advance(args);
+    if (KIND == FIRST && !Form::TOLD) blank_rows.advance(args), blank_rows.advance(args);
     ring.advance();
   }
 }
 
-// One warp: finds units, tells the others of them, requests their weights.
-__device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args& args, int rank) {
-  const int lane = threadIdx.x % 32;
-  const int rows = args.routing.counts[lane], rows_through = scan_lanes(rows);
+// One warp: finds units, tells the others of them, requests their weights. rows: of each lane's
+// expert. In a kernel that routes the first ticket is sent, and somebody else writes zeros.
+template <typename Form>
+__device__ __forceinline__ void feed_tile_weights(TileShared& shared, const Args& args, int rank,
+                                                  int rows) {
+  const int lane = threadIdx.x % 32, rows_through = scan_lanes(rows);
   UnitRing units;
   Ring<TILE_STAGES> ring;
   Ring<2> tickets;
   BlankRows blank_rows = {32 * (int(blockIdx.x) - int(gridDim.x))};
-  if (rank == 0 && lane == 0) take_ticket(shared, args, 0);
+  if (!Form::TOLD && rank == 0 && lane == 0) {
+    send_ticket(shared, take_ticket<false>(args), 0);
+  }
   while (true) {
-    uint64_t* ticket_full = &shared.ticket_full[tickets.stage];
-    if (lane == 0) arrive_expecting(ticket_full, sizeof(int));
-    wait_phase(ticket_full, tickets.parity);
-    const TileUnit unit = find_tile(shared.tickets[tickets.stage], rank, rows, rows_through);
+    const int ticket = await_ticket(shared, tickets);
+    const TileUnit unit = find_tile<Form::ROWS>(ticket, rank, rows, rows_through);
     tickets.advance();
-    wait_cta_phase(&shared.unit_free[units.stage()], units.parity() ^ 1);
-    if (lane == 0) {
-      shared.units[units.stage()] = unit;
-      arrive(&shared.unit_full[units.stage()]);
-    }
-    ++units.turn;
+    publish_unit(shared, units, unit);
     if (unit.kind == NONE) break;
     if (unit.kind == FIRST) {
-      feed_tile_unit<FIRST>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_unit_weights<FIRST, Form>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     } else {
-      feed_tile_unit<SECOND>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
+      feed_unit_weights<SECOND, Form>(shared, args, unit, rank, tickets.stage, blank_rows, ring);
     }
   }
-  while (blank_rows.advance(args)) {
+  while (!Form::TOLD && blank_rows.advance(args)) {
   }
 }
 
-constexpr int TILE_COPIES = TILE_ROWS * 8 / TILE_FEEDERS;  // chunks of a thread in a block of k
-constexpr int COPY_ROWS = TILE_FEEDERS / 8;                // from one of them to the next
+// The number of a thread among those that gather packed rows.
+__device__ __forceinline__ int feeder_number() { return threadIdx.x - MULTIPLYING - 32; }
+
+constexpr int COPY_ROWS = TILE_FEEDERS / 8;  // from one of a thread's chunks to the next
 
 static_assert(COPY_ROWS % 8 == 0, "a thread's chunks have the same place in their rows");
 
 // Where a thread's chunks of packed rows lie: in rows of x found through their tokens, or in rows
 // of C, which follow one another. Pointers move on from block to block: so they stay registers.
-template <Kind KIND>
+template <Kind KIND, typename Form>
 struct TileSources {
-  uint32_t chunks[TILE_COPIES];  // of x, from its begin
+  static constexpr bool LOOSE = Form::TOLD && KIND == FIRST;  // scales are copied one by one
+  static constexpr int PLANES = KIND == FIRST ? 1 : Form::PLANES;
+  static constexpr int COPIES = Form::ROWS * 8 / TILE_FEEDERS;  // in a block of k and a plane
+  static constexpr int SCALES = LOOSE ? Form::ROWS / TILE_FEEDERS : 0;
+  uint32_t chunks[COPIES];  // of x, from its begin
   const uint8_t* rows;
   const float *row_scales, *weight_scale;
   int left;     // rows from the thread's first one on
-  bool scales;  // whether the thread copies some
+  bool copies_scales;
+  int scale_tokens[Form::ROWS / TILE_FEEDERS];  // LOOSE: of rows whose scales are the thread's
 
-  __device__ __forceinline__ void find(const Args& args, const TileUnit& unit) {
+  template <typename Rows>
+  __device__ __forceinline__ void find(const Args& args, const TileUnit& unit,
+                                       const Rows& packed) {
     constexpr uint32_t ROW = Product<KIND>::K / 16;  // chunks
-    constexpr int TILE_SCALES = Product<KIND>::BLOCKS * TILE_ROWS;
-    const int thread = threadIdx.x - MULTIPLYING - 32, first = thread / 8;
+    constexpr int TILE_SCALES = Product<KIND>::BLOCKS * Form::ROWS;
+    const int thread = feeder_number(), first = thread / 8;
     left = unit.rows - first;
-    scales = thread * 4 < unit.rows;
+    copies_scales = thread * 4 < unit.rows;
     if (KIND == FIRST) {
-      const int* tokens = args.routing.row_token + unit.first_row;
+      const auto* tokens = packed.list(args, unit);
 #pragma unroll
-      for (int i = 0; i < TILE_COPIES; ++i) {
+      for (int i = 0; i < COPIES; ++i) {
         chunks[i] = tokens[min(first + COPY_ROWS * i, unit.rows - 1)] * ROW + thread % 8;
+      }
+#pragma unroll
+      for (int i = 0; i < SCALES; ++i) {
+        scale_tokens[i] = tokens[min(thread + TILE_FEEDERS * i, unit.rows - 1)];
       }
       rows = args.x;
       weight_scale = args.w1_scale + (unit.expert * 2 * WIDTH_BLOCKS + unit.part +
@@ -174,66 +274,79 @@ struct TileSources {
                                          WIDTH_BLOCKS;
     }
     row_scales = (KIND == FIRST ? args.x_tile_scale : args.c_tile_scale) +
-                 int64_t{unit.tile} * TILE_SCALES + thread % (TILE_ROWS / 4) * 4;
+                 int64_t{unit.tile} * TILE_SCALES + thread % (Form::ROWS / 4) * 4;
+    if (LOOSE) row_scales = args.x_scale;
   }
-  __device__ __forceinline__ int64_t byte(int i) const {
-    return KIND == FIRST ? int64_t{chunks[i]} * 16 : int64_t{i} * COPY_ROWS * WIDTH;
+  __device__ __forceinline__ int64_t byte(const Args& args, int plane, int i) const {
+    return KIND == FIRST ? int64_t{chunks[i]} * 16
+                         : (int64_t{plane} * args.capacity + i * COPY_ROWS) * WIDTH;
   }
-  __device__ __forceinline__ void advance() {
-    rows += BLOCK, row_scales += TILE_ROWS, weight_scale += 1;
+  __device__ __forceinline__ void advance(const Args& args) {
+    rows += BLOCK, row_scales += LOOSE ? args.num_tokens : Form::ROWS, weight_scale += 1;
   }
 };
 
-template <Kind KIND>
-__device__ __forceinline__ void request_rows(TileShared& shared,
-                                             const TileSources<KIND>& sources, int stage) {
-  const int thread = threadIdx.x - MULTIPLYING - 32;
+template <Kind KIND, typename Form>
+__device__ __forceinline__ void request_rows(TileShared& shared, const Args& args,
+                                             const TileSources<KIND, Form>& sources, int stage) {
+  using Sources = TileSources<KIND, Form>;
+  const int thread = feeder_number();
   uint8_t* to = shared.rows[stage] + swizzled(thread / 8, thread % 8);
 #pragma unroll
-  for (int i = 0; i < TILE_COPIES; ++i) {
-    if (COPY_ROWS * i < sources.left) {
-      copy_chunk(to + i * COPY_ROWS * BLOCK, sources.rows + sources.byte(i));
+  for (int i = 0; i < Sources::PLANES * Sources::COPIES; ++i) {
+    const int plane = i / Sources::COPIES, copy = i % Sources::COPIES;
+    if (COPY_ROWS * copy < sources.left) {
+      copy_chunk(to + i * COPY_ROWS * BLOCK, sources.rows + sources.byte(args, plane, copy));
     }
   }
-  if (sources.scales) {
+  if (Sources::LOOSE) {
+#pragma unroll
+    for (int i = 0; i < Sources::SCALES; ++i) {
+      const int row = thread + TILE_FEEDERS * i;
+      if (row - thread / 8 < sources.left) {
+        copy_word(shared.row_scales[stage] + row, sources.row_scales + sources.scale_tokens[i]);
+      }
+    }
+  } else if (sources.copies_scales) {
     copy_chunk(shared.row_scales[stage] + 4 * thread, sources.row_scales);
   }
   if (thread < 2) copy_word(shared.weight_scales[stage] + thread, sources.weight_scale);
   arrive_with_copies(&shared.full[stage]);
 }
 
-template <Kind KIND>
-__device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& args,
-                                               const TileUnit& unit, Ring<TILE_STAGES>& ring) {
-  TileSources<KIND> sources;
-  sources.find(args, unit);
+template <Kind KIND, typename Form, typename Rows>
+__device__ __forceinline__ void feed_unit_rows(TileShared& shared, const Args& args,
+                                               const TileUnit& unit, const Rows& rows,
+                                               Ring<TILE_STAGES>& ring) {
+  TileSources<KIND, Form> sources;
+  sources.find(args, unit, rows);
   if (KIND == SECOND) {
-    while (load_acquire(args.routing.done + unit.tile) < TILE_DONE) __nanosleep(20);
+    while (!is_written<Form::TOLD>(args, unit.tile)) __nanosleep(20);
     __syncwarp();
   }
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
-    request_rows<KIND>(shared, sources, ring.stage);
-    sources.advance();
+    request_rows(shared, args, sources, ring.stage);
+    sources.advance(args);
     ring.advance();
   }
 }
 
-// Two warps: gather the packed rows of unit after unit.
-__device__ __forceinline__ void feed_tiles(TileShared& shared, const Args& args) {
-  UnitRing units;
-  Ring<TILE_STAGES> ring;
-  while (true) {
-    const TileUnit& unit = await_tile(shared, units);
-    if (unit.kind == NONE) return;
-    if (unit.kind == FIRST) {
-      feed_tile_rows<FIRST>(shared, args, unit, ring);
-    } else {
-      feed_tile_rows<SECOND>(shared, args, unit, ring);
-    }
-    leave_tile(shared, units);
+// The tokens of a row tile as pack_kernel has left them.
+struct PackedRows {
+  __device__ __forceinline__ const int* list(const Args& args, const TileUnit& unit) const {
+    return args.routing.row_token + unit.first_row;
   }
+};
+
+// Two warps: gather the packed rows of unit after unit.
+template <typename Form, typename Rows>
+__device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& args,
+                                           const Rows& rows) {
+  for_each_unit<false>(shared, [&](auto product, const TileUnit& unit, uint32_t, auto& stages) {
+    feed_unit_rows<product.OF, Form>(shared, args, unit, rows, stages);
+  });
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// Many packed rows, bound by the tensor cores: units of work and the shared memory of a CTA.
+// Many packed rows: units of work and the shared memory of a CTA.
 //
-// A tile is up to 128 packed rows of an expert times 256 rows of its weights. A cluster of two CTAs
-// takes two tiles at a time: two row tiles of an expert, whose weights then come once for both, or,
-// of a last row tile without a partner, two neighbouring parts of the weights.
+// A tile is up to 128 packed rows of an expert times 256 rows of its weights, or up to 64 in calls
+// that the weights' bytes bind: then C has two planes. A cluster of two CTAs takes two tiles at a
+// time: two row tiles of an expert, whose weights then come once for both, or, of a last row tile
+// without a partner, two neighbouring parts of the weights.
 #pragma once
 
 #include "plan.cuh"
@@ -10,7 +11,7 @@
 namespace {
 
 constexpr int PAIR = 2;         // CTAs of a cluster
-constexpr int TILE_ROWS = 128;  // packed rows, 64 of each warpgroup
+constexpr int TILE_ROWS = 128;  // packed rows of a stage, times planes of C
 constexpr int TILE_STAGES = 4;  // 48 KiB each
 constexpr int BOX_ROWS = 64;    // weight rows that one request brings
 constexpr int BOXES = 4;        // of a tile
@@ -18,9 +19,26 @@ constexpr int TILE_FEEDERS = 64;                                 // threads that
 constexpr int TILE_READERS = (MULTIPLYING + TILE_FEEDERS) / 32;  // warps that read of units
 constexpr int TILE_DONE = MULTIPLYING / 32 * WIDTH_BLOCKS;       // counts of a finished row tile
 
+// What tiles a kernel has. TOLD: it routes, and counts in words with a nonce. PLANES: of C. With
+// one a warpgroup has half of a tile's packed rows and all of its weight rows. With two, codes and
+// what they round off, it has all packed rows, half as many, and half of the weight rows.
+template <bool TOLD_, int PLANES_>
+struct TileForm {
+  static constexpr bool TOLD = TOLD_;
+  static constexpr int PLANES = PLANES_;
+  static constexpr int ROWS = TILE_ROWS / PLANES;    // packed
+  static constexpr int BOXES_EACH = BOXES / PLANES;  // of a warpgroup
+  static constexpr int C_COLUMNS = BLOCK / PLANES;   // of a warpgroup, in the first product
+  // Which half of the weight rows is the thread's; 0 where it has all.
+  static __device__ __forceinline__ int half() {
+    return PLANES == 1 ? 0 : threadIdx.x / GROUP_THREADS;
+  }
+};
+
 // One of the two products.
 template <Kind KIND>
 struct Product {
+  static constexpr Kind OF = KIND;
   static constexpr int BLOCKS = KIND == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;  // of k
   static constexpr int K = BLOCKS * BLOCK;
   // 256 weight rows each: linear and gate half of 128 columns of C, or 256 columns of the output.
@@ -55,6 +73,7 @@ struct TileShared {
   alignas(8) uint64_t full[TILE_STAGES], free[TILE_STAGES];
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
   uint64_t ticket_full[2];
+  float peaks[2][2][BOX_ROWS];  // of C: in this unit or the next, of each warpgroup
 };
 
 // Packed rows of a row tile, counted over all experts.
@@ -63,21 +82,23 @@ struct TileRows {
 };
 
 // For a whole warp whose lanes hold the rows of an expert each, and the sums of rows and of tiles.
+// ROWS: of a tile.
+template <int ROWS>
 __device__ __forceinline__ TileRows find_rows(int tile, int rows, int rows_through,
                                               int tiles_through) {
   const int expert = __popc(__ballot_sync(FULL, tiles_through <= tile));
   const int all_rows = __shfl_sync(FULL, rows, expert);
   const int row_before = __shfl_sync(FULL, rows_through, expert) - all_rows;
-  const int tiles = (all_rows + TILE_ROWS - 1) / TILE_ROWS;
+  const int tiles = (all_rows + ROWS - 1) / ROWS;
   const int within = tile - (__shfl_sync(FULL, tiles_through, expert) - tiles);
-  return {expert, row_before + within * TILE_ROWS,
-          min(all_rows - within * TILE_ROWS, TILE_ROWS)};
+  return {expert, row_before + within * ROWS, min(all_rows - within * ROWS, ROWS)};
 }
 
 // The tile that one CTA of a cluster has of a ticket, found by a whole warp whose lanes hold the
 // rows of an expert each and their sums. As in find_unit(), all of the first product come first.
+template <int ROWS>
 __device__ __forceinline__ TileUnit find_tile(int ticket, int rank, int rows, int rows_through) {
-  const int tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, tiles_through = scan_lanes(tiles);
+  const int tiles = (rows + ROWS - 1) / ROWS, tiles_through = scan_lanes(tiles);
   const int first_units = __shfl_sync(FULL, tiles_through, 31) * (Product<FIRST>::PARTS / PAIR);
   const bool is_first = ticket < first_units;
   const int parts = is_first ? Product<FIRST>::PARTS : Product<SECOND>::PARTS;
@@ -93,7 +114,7 @@ __device__ __forceinline__ TileUnit find_tile(int ticket, int rank, int rows, in
   unit.kind = is_first ? FIRST : SECOND;
   unit.part = unit.is_shared ? within / pairs : PAIR * (within - pairs * parts) + rank;
   unit.tile = tile_before + tile;
-  const TileRows place = find_rows(unit.tile, rows, rows_through, tiles_through);
+  const TileRows place = find_rows<ROWS>(unit.tile, rows, rows_through, tiles_through);
   unit.expert = place.expert, unit.first_row = place.first_row, unit.rows = place.rows;
   return unit;
 }

@@ -1,7 +1,8 @@
 // Scales of packed rows in tiles: 128 rows' scales of a block of k are 512 bytes in a row.
 //
-// Each of a row tile's 16 parts needs them. As x has them, [56, T], a scale of four bytes lies in
-// a sector of its own, and a tile would read an eighth more than its operands.
+// Of calls that the tensor cores bind. Each of a row tile's 16 parts needs them. As x has them,
+// [56, T], a scale of four bytes lies in a sector of its own, and a tile would read an eighth more
+// than its operands.
 #pragma once
 
 #include "tile_plan.cuh"

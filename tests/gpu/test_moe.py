@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,12 +10,19 @@ from tests.gpu.references import reference
 from tests.gpu.streams import replay_captured, run_behind_slow_producer
 from tests.oracles.moe import (
     EXPERTS,
+    EXTREMES,
     HIDDEN,
+    INTERMEDIATE,
     LOCAL_EXPERTS,
+    SCALE_BLOCK,
+    TIED,
     fill_expert,
     oracle,
     random_inputs,
     route_to,
+    select,
+    weigh,
+    wide_logits,
     zero_weights,
 )
 from tests.packed import build, call
@@ -28,6 +36,8 @@ STREAMING_LIMIT = 1536  # seq_len; beyond, the tensor cores rule and C is plain 
 # Rounding errors of relative size s and random sign miss it in about (2/pi) atan(s/0.3) of them:
 # s = 0.06 % with the residual plane, 2.4 % without.
 STREAMING_RATIO, TILED_RATIO, OFFICIAL_RATIO = 0.995, 0.94, 0.9
+# Most that a row's rms error is of its rms: bf16 twice; 2.4 % of e4m3 without the residual plane.
+STREAMING_ERROR, TILED_ERROR = 0.01, 0.04
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +75,18 @@ def matched_ratio(got, want):
 
 def least_ratio(seq_len):
     return STREAMING_RATIO if seq_len <= STREAMING_LIMIT else TILED_RATIO
+
+
+def most_error(seq_len):
+    return STREAMING_ERROR if seq_len <= STREAMING_LIMIT else TILED_ERROR
+
+
+def row_errors(output, want):
+    """Rms error relative to the row's rms, of the rows of `want` that are not zero."""
+    rows = (want != 0).any(dim=1)
+    want = want[rows].double()
+    error = (output[rows].double() - want).square().mean(dim=1)
+    return (error / want.square().mean(dim=1)).sqrt()
 
 
 def assert_passes(output, want, least):
@@ -125,6 +147,31 @@ def test_both_sides_of_every_threshold(weights, seq_len, judge):
     judge(random_inputs(random_logits(seq_len, seq_len), weights, 64, seed=3, device="cuda"))
 
 
+@pytest.mark.parametrize("seq_len", [1, 7, 15, 32, 80, 901, 2048])
+def test_says_how_close_it_is(weights, seq_len, record_property):
+    """Shares of elements by the official rule, and rows' rms errors against exact arithmetic."""
+    logits = random_logits(seq_len, 53)
+    experts = select(logits, torch.zeros(EXPERTS))
+    offset = int(np.bincount(experts.flatten() // LOCAL_EXPERTS).argmax()) * LOCAL_EXPERTS
+    inputs = random_inputs(logits, weights, offset, seed=54, device="cuda")
+    (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+    want, (exact,) = refer(inputs), oracle(**inputs, device="cuda")
+    rows = (exact != 0).any(dim=1)
+    errors = row_errors(output, exact)
+    found = {
+        "matched_ratio": matched_ratio(output, want),
+        "matched_ratio_of_rows": matched_ratio(output[rows], want[rows]),
+        "row_error_median": errors.median().item(),
+        "row_error_most": errors.max().item(),
+    }
+    for name, value in found.items():
+        record_property(name, f"{value:.5f}")
+    print(f"T = {seq_len}, {rows.sum().item()} rows:", *(f"{k} {v:.5f}" for k, v in found.items()))
+    assert found["matched_ratio"] >= OFFICIAL_RATIO
+    assert found["matched_ratio_of_rows"] >= least_ratio(seq_len)
+    assert found["row_error_most"] <= most_error(seq_len)
+
+
 def test_matches_the_oracle_closely(weights):
     inputs = random_inputs(random_logits(5, 4), weights, 160, seed=5, device="cuda")
     inputs["routing_bias"][160:170] = 0.5
@@ -179,6 +226,69 @@ def test_saturated_scores_tie(weights):
     assert_close(output, *oracle(**inputs))
 
 
+# One length for each way to route and pack: by each CTA alone, told in the stream of either unit,
+# in tiles of 64 and of 128 rows, by launches of their own. Then both sides of all their limits.
+ROUTED_LENGTHS = [4, 40, 300, 600, 2000, 5000]
+ROUTED_LIMITS = [11, 12, 128, 129, 512, 513, 1536, 1537, 4096, 4097, 15872, 15873]
+E4M3_ONE, E4M3_EIGHT, E4M3_MOST = 0x38, 0x50, 0x7E
+EXPERT_COLUMNS = HIDDEN // LOCAL_EXPERTS
+
+
+@pytest.fixture(scope="module")
+def marking_weights():
+    """An expert's output is in columns of its own: what its row of the hidden states has in k = 0,
+    times silu of what that has in k = 128."""
+    weights = zero_weights("cuda")
+    w1, w2 = (weights[name].view(torch.uint8) for name in ("gemm1_weights", "gemm2_weights"))
+    w1[:, :INTERMEDIATE, 0] = E4M3_ONE
+    w1[:, INTERMEDIATE:, SCALE_BLOCK] = E4M3_ONE
+    for expert in range(LOCAL_EXPERTS):
+        columns = slice(expert * EXPERT_COLUMNS, (expert + 1) * EXPERT_COLUMNS)
+        w2[expert, columns, 0] = E4M3_ONE
+    for name in ("gemm1_weights_scale", "gemm2_weights_scale"):
+        weights[name].fill_(1.0)
+    return weights
+
+
+def assert_routed(weights, logits, bias, seq_len, *, is_tied, offset=0):
+    """Each token's weight of each local expert, read off its output, is that of the routing rule.
+    Logits of some tokens are repeated; the tokens' hidden states are not alike."""
+    bias = bias.bfloat16()
+    tokens = torch.arange(seq_len) % len(logits)
+    inputs = random_inputs(logits[tokens], weights, offset, seed=0, device="cuda")
+    inputs["routing_bias"] = bias.cuda()
+    codes, scale = inputs["hidden_states"].view(torch.uint8), inputs["hidden_states_scale"]
+    codes.zero_()
+    codes[:, 0], codes[:, SCALE_BLOCK] = E4M3_ONE, E4M3_EIGHT
+    scale.fill_(1.0)
+    scale[0] = 1.0 + torch.arange(seq_len, device="cuda") % 97 / 97
+    poison_workspace()
+    (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+
+    chosen = select(logits, bias)
+    of_experts = torch.zeros(len(logits), EXPERTS, dtype=torch.float64)
+    of_experts.scatter_(1, torch.from_numpy(chosen), torch.from_numpy(weigh(logits, chosen, 2.5)))
+    of_local = of_experts[tokens, offset : offset + LOCAL_EXPERTS].cuda()
+    mark = torch.nn.functional.silu(torch.tensor(8.0, dtype=torch.float64)).item() * scale[0]
+    want = (of_local * mark[:, None]).repeat_interleave(EXPERT_COLUMNS, dim=1)
+    for wanted in [want] if is_tied else [want, refer(inputs).double()]:
+        error = (output.double() - wanted).abs()
+        assert (error <= wanted * 2.0**-7).all()  # zeros are zeros: no other expert
+
+
+@pytest.mark.parametrize("seq_len", ROUTED_LENGTHS)
+@pytest.mark.parametrize("name", EXTREMES)
+def test_extreme_routing(marking_weights, name, seq_len):
+    offset = 64 if "large bias" in name else 0  # some of the chosen experts
+    assert_routed(marking_weights, *EXTREMES[name], seq_len, is_tied=name in TIED, offset=offset)
+
+
+@pytest.mark.parametrize("seq_len", ROUTED_LIMITS)
+def test_routing_on_both_sides_of_every_limit(marking_weights, seq_len):
+    bias = torch.linspace(0.02, -0.02, EXPERTS)
+    assert_routed(marking_weights, wide_logits(1000, 48), bias, seq_len, is_tied=False)
+
+
 @pytest.mark.parametrize("offset", [17, 200, 240, -20, 256, 10**6])
 def test_any_offset(weights, offset, judge):
     judge(random_inputs(random_logits(200, 10), weights, offset, seed=11, device="cuda"))
@@ -209,6 +319,57 @@ def test_scales_of_any_magnitude(weights, magnitude, seq_len, judge):
     judge(inputs)
 
 
+@pytest.mark.parametrize("seq_len", [4, 40, 300, 600, 1800, 4200])
+@pytest.mark.parametrize("magnitude", [1e-12, 1e6])
+def test_weight_scales_of_any_magnitude(weights, magnitude, seq_len, judge):
+    """Rows' own errors: outputs of 1e-30 are within any absolute tolerance."""
+    scaled = {
+        name: value * magnitude if "scale" in name else value for name, value in weights.items()
+    }
+    logits = ROUTINGS["every expert"](seq_len)
+    inputs = random_inputs(logits, scaled, 64, seed=49, device="cuda")
+    output, want = judge(inputs)
+    assert row_errors(output, want).max() <= most_error(seq_len)
+
+
+@pytest.fixture(scope="module")
+def saturated_weights():
+    """Codes of plus and minus 448."""
+    weights = zero_weights("cuda")
+    generator = torch.Generator("cuda").manual_seed(50)
+    for name in ("gemm1_weights", "gemm2_weights"):
+        codes = weights[name].view(torch.uint8)
+        codes.random_(0, 2, generator=generator)
+        codes.mul_(0x80).add_(E4M3_MOST)
+        weights[f"{name}_scale"].fill_(1.0)
+    return weights
+
+
+@pytest.mark.parametrize("seq_len", [4, 40, 300, 600, 1800, 4200])
+@pytest.mark.parametrize("sign", ["random", "plus", "minus"])
+def test_saturated_codes(saturated_weights, sign, seq_len, judge):
+    """Sums of 1e7 to 1e9 in front of silu, one way or both: no inf, no NaN. Signs other than random
+    are those of all gates; closed ones leave zeros."""
+    weights = saturated_weights
+    inputs = random_inputs(ROUTINGS["every expert"](seq_len), weights, 64, seed=51, device="cuda")
+    codes = inputs["hidden_states"].view(torch.uint8)
+    inputs["hidden_states_scale"].fill_(1.0)
+    codes.random_(0, 2, generator=torch.Generator("cuda").manual_seed(52))
+    codes.mul_(0x80).add_(E4M3_MOST)
+    if sign != "random":
+        codes.fill_(E4M3_MOST)
+        gates = weights["gemm1_weights"].view(torch.uint8)[:, INTERMEDIATE:]
+        kept = gates.clone()
+        gates.fill_(E4M3_MOST | (0x80 if sign == "minus" else 0))
+    try:
+        output, want = judge(inputs)
+    finally:
+        if sign != "random":
+            gates.copy_(kept)
+    assert torch.isfinite(want).all()
+    assert (output == 0).all() == (sign == "minus")
+
+
 @pytest.mark.parametrize("seq_len", [20, 1800])
 def test_zero_scales_give_zeros(weights, seq_len, judge):
     inputs = random_inputs(random_logits(seq_len, 17), weights, 96, seed=18, device="cuda")
@@ -217,7 +378,7 @@ def test_zero_scales_give_zeros(weights, seq_len, judge):
     assert (output == 0).all()
 
 
-@pytest.mark.parametrize("seq_len", [1, 16, 60, 901, 3000, 6000])
+@pytest.mark.parametrize("seq_len", [1, 16, 60, 513, 901, 1536, 3000, 6000])
 def test_repeated_calls_agree_bit_for_bit(weights, seq_len):
     """Tests the launch chain too: a kernel that starts too early reads old or poisoned data."""
     inputs = random_inputs(random_logits(seq_len, 19), weights, 32, seed=20, device="cuda")
@@ -270,7 +431,9 @@ def replace_tokens(inputs, weights, seq_len, seed):
         inputs[name].view(torch.uint8).copy_(others[name].view(torch.uint8))
 
 
-@pytest.mark.parametrize("seq_len", [1, 2, 11, 12, 17, 33, 128, 129, 901, 1536, 2000])
+@pytest.mark.parametrize(
+    "seq_len", [1, 2, 11, 12, 17, 33, 128, 129, 512, 513, 901, 1536, 2000, 4096, 4097]
+)
 def test_replays_follow_their_inputs(weights, seq_len):
     """A replay finds the scratch as the one before left it."""
     inputs = random_inputs(random_logits(seq_len, 39), weights, 32, seed=40, device="cuda")
@@ -303,7 +466,7 @@ def leave_in_workspace(what):
     del parts, part
 
 
-@pytest.mark.parametrize("seq_len", [1, 2, 17, 33, 128, 129, 901, 1536])
+@pytest.mark.parametrize("seq_len", [1, 2, 17, 33, 128, 129, 512, 513, 901, 1536, 2000, 4096])
 @pytest.mark.parametrize("what", [0, 1, "noise"])
 def test_whatever_lies_in_the_scratch(weights, what, seq_len):
     inputs = random_inputs(random_logits(seq_len, 46), weights, 32, seed=47, device="cuda")
@@ -338,7 +501,7 @@ def kernel():
     return module
 
 
-@pytest.mark.parametrize("seq_len", [1, 200, 1536, 1537, 4000, 15872])
+@pytest.mark.parametrize("seq_len", [1, 200, 512, 513, 1536, 1537, 4000, 4096, 4097, 15872])
 def test_the_native_route_is_the_one_that_runs(weights, seq_len, kernel, monkeypatch):
     """Where it can be built, calls that it serves do not reach the portable one unnoticed."""
     monkeypatch.setattr(kernel, "_run_portable", None)
@@ -355,34 +518,40 @@ def test_every_unit_is_right_at_every_length(weights, seq_len, kernel, monkeypat
         monkeypatch.setattr(kernel, "NATIVE_UNITS", ((seq_len, unit),))
         poison_workspace()
         (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
-        assert_passes(output, want, TILED_RATIO if unit == TILES else STREAMING_RATIO)
+        assert_passes(output, want, STREAMING_RATIO)
 
 
 # Packed rows of expert 70, and of expert 95: one row, full and partial tiles, with and without a
-# partner.
-@pytest.mark.parametrize("counts", [(1, 0), (64, 65), (128, 129), (255, 1), (257, 384), (640, 130)])
-def test_tiles_of_any_number_of_rows(weights, counts, kernel, monkeypatch):
-    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((sum(counts) + 9, TILES),))
+# partner. Few other tokens: tiles of 64 rows and two planes of C; more: of 128 and one; many: the
+# same behind launches that route and pack.
+@pytest.mark.parametrize("others", [9, 1600, 4200])
+@pytest.mark.parametrize(
+    "counts",
+    [(1, 0), (63, 200), (64, 65), (128, 129), (192, 193), (255, 1), (257, 384), (640, 130)],
+)
+def test_tiles_of_any_number_of_rows(weights, counts, others, kernel, monkeypatch):
+    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((sum(counts) + others, TILES),))
     choices = [[70, *range(7)]] * counts[0] + [[95, *range(7)]] * counts[1]
-    choices += [list(range(100, 108))] * 9
+    choices += [list(range(100, 108))] * others
     inputs = random_inputs(route_to(choices), weights, 64, seed=37, device="cuda")
     poison_workspace()
     (output,) = call(ROOM, list(inputs.values()), (empty_output(len(choices)),))
-    assert_passes(output, refer(inputs), TILED_RATIO)
+    assert_passes(output, refer(inputs), least_ratio(len(choices)))
 
 
-def test_tiles_of_tokens_with_any_number_of_experts(weights, kernel, monkeypatch):
-    choices = [[*range(72, 72 + token % 9), *range(8 - token % 9)] for token in range(1700)]
+@pytest.mark.parametrize("seq_len", [700, 1700, 4300])
+def test_tiles_of_tokens_with_any_number_of_experts(weights, seq_len, kernel, monkeypatch):
+    choices = [[*range(72, 72 + token % 9), *range(8 - token % 9)] for token in range(seq_len)]
     monkeypatch.setattr(kernel, "NATIVE_UNITS", ((len(choices), TILES),))
     inputs = random_inputs(route_to(choices), weights, 64, seed=38, device="cuda")
     poison_workspace()
     (output,) = call(ROOM, list(inputs.values()), (empty_output(len(choices)),))
-    assert_passes(output, refer(inputs), TILED_RATIO)
+    assert_passes(output, refer(inputs), least_ratio(len(choices)))
 
 
 def test_streams_share_the_device(weights):
     """Calls that run side by side: no CTA waits for one that finds no room."""
-    lengths = [1, 60, 901, 2, 128, 17, 1536, 2000, 5000]
+    lengths = [1, 60, 901, 2, 128, 17, 512, 1536, 2000, 5000]
     jobs = []
     for seq_len in lengths:
         inputs = random_inputs(random_logits(seq_len, 35), weights, 32, seed=36, device="cuda")

@@ -46,10 +46,11 @@ def weigh(logits: torch.Tensor, chosen: np.ndarray, routed_scaling_factor: float
     return scores / (scores.sum(axis=1, keepdims=True) + 1e-20) * routed_scaling_factor
 
 
-def dequantise(codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+def dequantise(codes: torch.Tensor, scale: torch.Tensor, device="cpu") -> torch.Tensor:
     """Codes [N,K] e4m3 times one scale per 128 x 128 block [N/128,K/128], in fp64."""
-    blocks = codes.cpu().double().unflatten(1, (-1, SCALE_BLOCK)).unflatten(0, (-1, SCALE_BLOCK))
-    return (blocks * scale.cpu().double()[:, None, :, None]).flatten(0, 1).flatten(1, 2)
+    blocks = codes.to(device).double().unflatten(1, (-1, SCALE_BLOCK))
+    blocks = blocks.unflatten(0, (-1, SCALE_BLOCK))
+    return (blocks * scale.to(device).double()[:, None, :, None]).flatten(0, 1).flatten(1, 2)
 
 
 def oracle(
@@ -63,23 +64,25 @@ def oracle(
     gemm2_weights_scale,
     local_expert_offset,
     routed_scaling_factor,
+    device="cpu",
 ):
-    """Inputs as in the definition. Returns (output [T,7168] fp64 on the CPU,)."""
+    """Inputs as in the definition. Returns (output [T,7168] fp64,), computed on `device`."""
     chosen = select(routing_logits, routing_bias)
-    weight = weigh(routing_logits, chosen, routed_scaling_factor)
-    x = hidden_states.cpu().double().unflatten(1, (-1, SCALE_BLOCK))
-    x = (x * hidden_states_scale.cpu().double().T[:, :, None]).flatten(1)
-    output = torch.zeros(len(chosen), HIDDEN, dtype=torch.float64)
+    weight = torch.from_numpy(weigh(routing_logits, chosen, routed_scaling_factor)).to(device)
+    x = hidden_states.to(device).double().unflatten(1, (-1, SCALE_BLOCK))
+    x = (x * hidden_states_scale.to(device).double().T[:, :, None]).flatten(1)
+    output = torch.zeros(len(chosen), HIDDEN, dtype=torch.float64, device=device)
     for expert in range(LOCAL_EXPERTS):
-        tokens, slots = np.nonzero(chosen == expert + local_expert_offset)
-        if not len(tokens):
+        places = np.nonzero(chosen == expert + local_expert_offset)
+        if not len(places[0]):
             continue
-        w1 = dequantise(gemm1_weights[expert], gemm1_weights_scale[expert])
+        tokens, slots = (torch.from_numpy(place).to(device) for place in places)
+        w1 = dequantise(gemm1_weights[expert], gemm1_weights_scale[expert], device)
         linear, gate = (x[tokens] @ w1.T).chunk(2, dim=1)
         del w1
-        w2 = dequantise(gemm2_weights[expert], gemm2_weights_scale[expert])
+        w2 = dequantise(gemm2_weights[expert], gemm2_weights_scale[expert], device)
         result = (torch.nn.functional.silu(gate) * linear) @ w2.T
-        output[tokens] += result * torch.from_numpy(weight[tokens, slots])[:, None]
+        output[tokens] += result * weight[tokens, slots][:, None]
     return (output,)
 
 
@@ -120,6 +123,44 @@ def route_to(choices, seed=0):
         assert len(set(experts)) == TOP_K
         logits[token, list(experts)] = torch.linspace(2.0, -1.0, TOP_K)
     return logits
+
+
+def wide_logits(seq_len, seed):
+    return torch.randn(seq_len, EXPERTS, generator=torch.Generator().manual_seed(seed)) * 2
+
+
+def one_token_per_expert():
+    """32 tokens; token t sends its best slot to local expert t of offset 0, the rest elsewhere."""
+    return route_to([[t, *range(200, 207)] for t in range(32)])
+
+
+# Logits and bias of some tokens; those in TIED leave a choice open, which select() makes.
+EXTREMES = {
+    "all equal": (torch.zeros(5, EXPERTS), torch.zeros(EXPERTS)),
+    "equal groups": (torch.arange(32.0).repeat(3, 8) * 0.1, torch.zeros(EXPERTS)),
+    "plus and minus 200": (wide_logits(20, 1).sign() * 200, torch.zeros(EXPERTS)),
+    "all minus 200": (torch.full((3, EXPERTS), -200.0), torch.zeros(EXPERTS)),
+    "minus 200 and a bias": (torch.full((3, EXPERTS), -200.0), torch.arange(256.0).roll(9)),
+    "all plus 200": (torch.full((3, EXPERTS), 200.0), torch.zeros(EXPERTS)),
+    "large bias": (wide_logits(20, 2), torch.linspace(-1e4, 1e4, EXPERTS).roll(77)),
+    "large bias, no order": (
+        wide_logits(20, 4),
+        torch.linspace(-1e4, 1e4, EXPERTS)[torch.arange(EXPERTS) * 101 % EXPERTS],
+    ),
+    "negative bias": (wide_logits(20, 3), torch.full((EXPERTS,), -1e38)),
+    "one token per expert": (one_token_per_expert(), torch.zeros(EXPERTS)),
+    "all on one local expert": (route_to([[3, *range(40, 47)]] * 40), torch.zeros(EXPERTS)),
+    "all slots local": (route_to([list(range(8, 16))] * 40), torch.zeros(EXPERTS)),
+    "no local expert": (route_to([list(range(100, 108))] * 40), torch.zeros(EXPERTS)),
+}
+TIED = {
+    "all equal",
+    "equal groups",
+    "plus and minus 200",
+    "all minus 200",
+    "all plus 200",
+    "negative bias",
+}
 
 
 def random_inputs(logits, weights, offset, seed, device="cpu"):

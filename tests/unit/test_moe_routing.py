@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.oracles.moe import EXPERTS, LOCAL_EXPERTS, TOP_K, route_to, select, weigh
+from tests.oracles.moe import EXPERTS, EXTREMES, LOCAL_EXPERTS, TOP_K, select, weigh
 from tests.packed import build, device, poison
 
 # The interpreter's own numpy: exp overflows where a GPU returns inf without a word, and a loop
@@ -87,27 +87,6 @@ def test_routing_and_packing(seq_len, offset, block):
     assert_packed(routing, chosen, offset)
     weight = torch.from_numpy(weigh(logits, chosen, 2.5))
     torch.testing.assert_close(routing["slot_weight"].double(), weight, rtol=1e-5, atol=1e-7)
-
-
-def one_token_per_expert():
-    """32 tokens; token t sends its best slot to local expert t of offset 0, the rest elsewhere."""
-    return route_to([[t, *range(200, 207)] for t in range(32)])
-
-
-EXTREMES = {
-    "all equal": (torch.zeros(5, EXPERTS), torch.zeros(EXPERTS)),
-    "equal groups": (torch.arange(32.0).repeat(3, 8) * 0.1, torch.zeros(EXPERTS)),
-    "plus and minus 200": (random_logits(20, 1).sign() * 200, torch.zeros(EXPERTS)),
-    "all minus 200": (torch.full((3, EXPERTS), -200.0), torch.zeros(EXPERTS)),
-    "minus 200 and a bias": (torch.full((3, EXPERTS), -200.0), torch.arange(256.0).roll(9)),
-    "all plus 200": (torch.full((3, EXPERTS), 200.0), torch.zeros(EXPERTS)),
-    "large bias": (random_logits(20, 2), torch.linspace(-1e4, 1e4, EXPERTS).roll(77)),
-    "negative bias": (random_logits(20, 3), torch.full((EXPERTS,), -1e38)),
-    "one token per expert": (one_token_per_expert(), torch.zeros(EXPERTS)),
-    "all on one local expert": (route_to([[3, *range(40, 47)]] * 40), torch.zeros(EXPERTS)),
-    "all slots local": (route_to([list(range(8, 16))] * 40), torch.zeros(EXPERTS)),
-    "no local expert": (route_to([list(range(100, 108))] * 40), torch.zeros(EXPERTS)),
-}
 
 
 @pytest.mark.parametrize("name", EXTREMES)
