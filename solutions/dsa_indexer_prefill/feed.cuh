@@ -81,19 +81,19 @@ __device__ __forceinline__ void request_scales(SharedMemory& shared, const Args&
 }
 
 // All keys: a warp has a tile to itself, and the copy engine to fetch it, which fills up what lies
-// behind the last key with zeros. Of a pair each CTA fetches every other group, for both.
+// behind the last key with zeros. Of a team each CTA fetches every other group, for both.
 template <Mode MODE>
 __device__ __forceinline__ void fetch_tile(SharedMemory& shared, const Args& args, int stage,
-                                           int tile) {
+                                           int tile, int team) {
   request_scales(shared, args, stage, tile);
   arrive_with_copies(&shared.full[stage]);
   if (feeder() % 32 != 0) return;
   arrive_expecting(&shared.full[stage], TILE_BYTES);
 #pragma unroll 1
-  for (int group = blockIdx.x % team<MODE>(); group < SEGMENTS; group += team<MODE>()) {
+  for (int group = blockIdx.x % team; group < SEGMENTS; group += team) {
     uint8_t* to = group_of_rows(shared, stage, tile, group);
     const int key = tile * TILE + group * ROWS;
-    if (MODE == Mode::FILTER) {
+    if (MODE == Mode::FILTER && team == PAIR) {
       copy_box_to((1 << PAIR) - 1, to, &args.map, &shared.full[stage], 0, key);
     } else {
       copy_box(to, &args.map, &shared.full[stage], 0, key);
@@ -102,11 +102,13 @@ __device__ __forceinline__ void fetch_tile(SharedMemory& shared, const Args& arg
 }
 
 // Until nobody reads the stage any more, in either CTA of a pair: two lanes tell both that this one
-// is through with it.
+// is through with it. The other CTA's arrival says that its reads are over, and brings nothing that
+// it has written: so the wait for a CTA's own barriers is enough for it.
 template <Mode MODE>
-__device__ __forceinline__ void await_free_stage(SharedMemory& shared, const Turn<STAGES>& stage) {
+__device__ __forceinline__ void await_free_stage(SharedMemory& shared, const Turn<STAGES>& stage,
+                                                 int team) {
   wait_cta_phase(&shared.free[stage.at], stage.parity ^ 1);
-  if (MODE != Mode::FILTER) return;
+  if (MODE != Mode::FILTER || team == 1) return;
   if (feeder() % 32 < PAIR) arrive_at(&shared.free_in_both[stage.at], feeder() % 32);
   wait_cta_phase(&shared.free_in_both[stage.at], stage.parity);
 }
@@ -131,8 +133,9 @@ __device__ __forceinline__ void request_queries(SharedMemory& shared, const Args
 // Weights where the lanes hold the heads' products; halved where these come as 2 max(x, 0).
 template <Mode MODE>
 __device__ __forceinline__ void place_rows(SharedMemory& shared, const Args& args, int buffer,
-                                           int block) {
+                                           const Piece& piece, int team) {
   Rows& rows = shared.rows[buffer];
+  const int block = piece.block;
   const int head = feeder() % HEADS, query = feeder() / HEADS;
   float weights[2];
 #pragma unroll
@@ -154,6 +157,9 @@ __device__ __forceinline__ void place_rows(SharedMemory& shared, const Args& arg
   rows.start[feeder()] = range.start;
   rows.length[feeder()] = is_scored ? range.length : 0;
   rows.threshold[feeder()] = threshold;
+  if (MODE == Mode::FILTER && piece.pieces > 0 && feeder() == 0 && row >= 0) {
+    args.shares[block] = {static_cast<int>(blockIdx.x), piece.pieces, team};
+  }
 }
 
 template <Mode MODE>
@@ -162,6 +168,7 @@ __device__ __forceinline__ void feed(SharedMemory& shared, const Args& args) {
   constexpr int STEP = IS_SAMPLE ? 1 : FEEDING / 32;
   constexpr int EARLY = IS_SAMPLE ? 3 : 1;  // requests that are on their way while queries land
   if (MODE != Mode::FILTER) wait_for_launches_before();
+  const int team = team_of<MODE>(shared);
   Walk<MODE> walk(shared, args);
   Piece piece;
   Turn<STAGES> stage;
@@ -176,18 +183,18 @@ __device__ __forceinline__ void feed(SharedMemory& shared, const Args& args) {
     const int end = piece.first + piece.tiles;
     int tile = piece.first + ahead;
     const auto request = [&] {
-      await_free_stage<MODE>(shared, stage);
+      await_free_stage<MODE>(shared, stage, team);
       if (IS_SAMPLE) {
         gather_tile(shared, args, stage.at, tile);
       } else {
-        fetch_tile<MODE>(shared, args, stage.at, tile);
+        fetch_tile<MODE>(shared, args, stage.at, tile, team);
       }
       stage.advance(STEP), tile += STEP;
     };
 #pragma unroll 1
     for (int i = 0; i < EARLY && tile < end; ++i) request();
     if (MODE == Mode::FILTER) wait_for_launches_before();  // for thresholds: the rest are inputs
-    if (!is_last) place_rows<MODE>(shared, args, buffer.at(), piece.block);
+    if (!is_last) place_rows<MODE>(shared, args, buffer.at(), piece, team);
     commit_copies();
     wait_copies<0>();
     publish_shared();

@@ -302,17 +302,16 @@ LEAST_PROGRAMS = 528  # scoring CTAs of a block, four for each SM of an H200
 INTERPRETER_LAUNCH = {"BLOCK_KEYS": 4096, "STAGES": 1, "num_warps": 8}
 
 
-# The native route, reasoned, not measured: docs/kernels/dsa_indexer_prefill.md, "Native route".
+# The native route, its sizes reasoned: docs/kernels/dsa_indexer_prefill.md, "Native route".
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 NATIVE_KEYS = 1 << 20  # most keys; the samples of 4096 queries fill the area at 720 000
 NATIVE_QUERIES = 4096  # most of a group of launches
 AREA_MIB = 236  # 4096 queries and 132 CTAs' blocks of four, 8 x 832 candidates of 8 bytes each
 QUERY_BLOCK, QUERY_WARPS, CAPACITY, STRETCH, MOST_CTAS = 4, 8, 832, 48, 132  # as in plan.cuh
-PAIR = 2  # CTAs of the filter that share tiles
 # (most queries of a group of launches, candidates that a selecting CTA holds)
-#   132 queries    an SM to each: 17 KiB + 160 KiB of shared memory
-#   larger         three selecting CTAs an SM; 3840 are wanted, and 480 is the deviation
-MOST_CANDIDATES = ((132, 20480), (math.inf, 6912))
+#   132 queries    an SM to each: 18 KiB + 192 KiB of shared memory
+#   larger         three selecting CTAs an SM; 3840 are wanted, and 429 is the deviation
+MOST_CANDIDATES = ((132, 24576), (math.inf, 6912))
 
 
 def choose_native(num_queries, num_keys):
@@ -329,7 +328,7 @@ def choose_native(num_queries, num_keys):
     return {
         "most_queries": most,
         "most_candidates": next(count for limit, count in MOST_CANDIDATES if most <= limit),
-        "table_words": 2 * blocks + areas * QUERY_WARPS + 2 * most + 1,
+        "table_words": 3 * blocks + areas * QUERY_WARPS + 3 * most + 1,
         "area_bytes": max(
             areas * QUERY_WARPS * CAPACITY * 8,
             most * slots * 4,

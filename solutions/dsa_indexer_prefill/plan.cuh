@@ -24,34 +24,39 @@ constexpr int SEGMENTS = TILE / ROWS;  // of a query's candidates: one a warp th
 constexpr int SPEAKERS = 2 * (COMPUTING / 32);  // lanes that say for their warp that it is done
 constexpr uint32_t FULL = ~0u;
 
-// Reasoned, not measured: docs/kernels/dsa_indexer_prefill.md, "Native route".
+// Reasoned, not measured, but for SHORT_STRETCH, which was measured in turns with STRETCH:
+// docs/kernels/dsa_indexer_prefill.md, "Native route", and docs/log.md.
 struct Tuning {
   static constexpr int STAGES = 6;              // 96 KiB of keys
   static constexpr int COMPUTING_REGISTERS = 112, FEEDING_REGISTERS = 32;
   static constexpr int STRETCH = 48;            // keys of which one is sampled
   static constexpr int SHORT_STRETCH = 64;      // the same in contexts of at most SHORT keys:
   static constexpr int SHORT = 16384;           // their sample fills two tiles
-  static constexpr int WANTED = 3840;           // candidates: rank 80 in the sample of any range
+  static constexpr int SPARE = 32;              // pairs of blocks: at most 1/32 more tiles
+  static constexpr int WANTED = 3840;           // candidates: rank 81 of a sample, 61 if short
   static constexpr int WHOLE = 5120;            // keys of a range that are all candidates
   static constexpr int CAPACITY = 832;          // candidates of a query in a segment: 480 are usual
-  static constexpr int TIES = 264;              // kept of a tie at the threshold by each warp
+  static constexpr int UNTOLD = 4;              // ties that a warp keeps before it tells of them
 };
 constexpr int STAGES = Tuning::STAGES;
 constexpr int CAPACITY = Tuning::CAPACITY;
 constexpr int MOST_BLOCKS = 1024;  // of a launch
 constexpr int MOST_CTAS = 132;     // of a launch, one an SM
 constexpr int PAIR = 2;            // CTAs of a cluster of the filter
-constexpr int MOST_PIECES = MOST_CTAS / PAIR;  // of a block there
+constexpr int MOST_PIECES = MOST_CTAS;  // of a block there
 constexpr int MOST_KEYS = 1 << 20;
 
 static_assert(COMPUTING == 128 * (TILE / HALF) * (BLOCK / 2), "a warpgroup for each product");
 static_assert(int64_t{MOST_BLOCKS} * (MOST_KEYS / TILE) * MOST_CTAS < INT32_MAX,
               "a tile of the line times a CTA");
-static_assert(SEGMENTS * Tuning::TIES >= TOPK, "the best of equal scores are kept");
-static_assert(Tuning::TIES + 1 + ROWS < CAPACITY, "what passes with the last of a tie is stored");
 static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDING_REGISTERS) <=
                   THREADS * (64 * 1024 / THREADS / 8 * 8),
               "registers that the CTA starts with");
+
+// The CTAs that have a piece of a block: each step-th from the first on.
+struct Share {
+  int first, pieces, step;
+};
 
 struct Args {
   CUtensorMap map;        // codes, a box: 16 keys
@@ -63,7 +68,8 @@ struct Args {
   const int* ends;        // [Q]
   int* ids;               // [Q, 2048]
   float* thresholds;      // [Q]: what a candidate scores at least
-  int2* shares;           // [blocks]: the first CTA that has a piece, and how many have one
+  int* known;             // [Q]: stored candidates that warps have told of
+  Share* shares;          // [blocks]
   int* counts;            // [areas, 8]: what each segment was offered
   int* failed;            // [1 + Q]: how many queries need repair, and which
   // One memory, for one of these at a time:
@@ -76,6 +82,7 @@ struct Args {
 // Of a block's tiles, those that a CTA goes through. No tiles: it has no piece left.
 struct Piece {
   int block, first, tiles;
+  int pieces;  // of the block, where this is the first one; else 0
 };
 
 // What the warps that compute know of a piece and the queries of its block.
@@ -86,6 +93,12 @@ struct Rows {
   int length[BLOCK];  // 0: not scored here
   float threshold[BLOCK];
   Piece piece;
+};
+
+// What a warp has told of a query's candidates in its segment.
+struct Told {
+  int new_ties;    // scores at the threshold that it has not told of
+  uint32_t place;  // behind the last one that it has
 };
 
 // Products of a pair of queries lie in lanes so that each lane has one query: lanes l and l ^ 2 of
@@ -101,7 +114,9 @@ struct SharedMemory {
   alignas(1024) uint8_t tiles[STAGES][TILE_BYTES];
   float scales[STAGES][TILE];
   Rows rows[2];
-  int before[MOST_BLOCKS + 1];  // tiles of the blocks before, or of pairs of them
+  Told told[BLOCK][SEGMENTS];
+  int team, items;  // CTAs that take a block each of the same tiles; how many blocks or pairs
+  int before[MOST_BLOCKS + 1];  // tiles of the blocks before, or of the pairs
   int first_tile[MOST_BLOCKS];
   RankMemory rank;
   alignas(8) uint64_t full[STAGES], free[STAGES], block_full[2], block_free[2];
@@ -116,11 +131,11 @@ enum class Mode {
   REPAIR,  // all keys of the queries that failed, for a selection from all their scores
 };
 
-// CTAs that go through the same tiles, with a block of queries each: a cluster of the filter, whose
-// keys come out of the L2 once for both. Else a CTA alone.
+// CTAs that go through the same tiles, with a block of queries each. Two are a cluster of the
+// filter, whose keys come out of the L2 once for both; else each goes alone.
 template <Mode MODE>
-__device__ constexpr int team() {
-  return MODE == Mode::FILTER ? PAIR : 1;
+__device__ __forceinline__ int team_of(const SharedMemory& shared) {
+  return MODE == Mode::FILTER ? shared.team : 1;
 }
 
 struct Range {
@@ -161,67 +176,83 @@ __device__ __forceinline__ int row_of(const Args& args, int block, int query) {
   return at < args.failed[0] ? args.failed[1 + at] : -1;
 }
 
-// Tiles that hold the scored ranges of a team's blocks, those between them included.
+// Keys from the first to the last of scored ranges, those between them included.
+struct Span {
+  int start = INT32_MAX, end = 0;  // none: the end is 0
+  __device__ void include(int other_start, int other_end) {
+    start = min(start, other_start), end = max(end, other_end);
+  }
+};
+
+template <Mode MODE>
+__device__ __forceinline__ Span find_span(const Args& args, int block) {
+  Span span;
+#pragma unroll
+  for (int query = 0; query < BLOCK; ++query) {
+    const int row = row_of<MODE>(args, block, query);
+    if (row < 0) continue;
+    const Range range = load_range(args, row);
+    if (range.length > unscored<MODE>()) span.include(range.start, range.start + range.length);
+  }
+  return span;
+}
+
 struct Tiles {
   int first, count;
 };
 
 template <Mode MODE>
-__device__ __forceinline__ Tiles find_tiles(const Args& args, int blocks) {
-  int low = INT32_MAX, high = 0;
-#pragma unroll
-  for (int query = 0; query < BLOCK * team<MODE>(); ++query) {
-    const int row = row_of<MODE>(args, blocks * team<MODE>(), query);
-    if (row < 0) continue;
-    const Range range = load_range(args, row);
-    if (range.length <= unscored<MODE>()) continue;
-    low = min(low, range.start), high = max(high, range.start + range.length);
-  }
-  if (high == 0) return {0, 0};
+__device__ __forceinline__ Tiles tiles_of(const Args& args, const Span& span) {
+  if (span.end == 0) return {0, 0};
   const int keys = TILE * (MODE == Mode::SAMPLE ? args.stretch : 1);
-  const int first = low / keys;
-  return {first, (high - 1) / keys + 1 - first};
+  const int first = span.start / keys;
+  return {first, (span.end - 1) / keys + 1 - first};
 }
 
-// Blocks, or pairs of them, that teams take together.
-template <Mode MODE>
-__device__ __forceinline__ int count_blocks(const Args& args) {
-  constexpr int QUERIES = BLOCK * team<MODE>();
-  return (args.num_queries + QUERIES - 1) / QUERIES;
-}
-
-// Fills before and first_tile, of blocks or pairs of them. All their tiles form one line, which is
-// cut into equal shares, one a team.
+// Finds the line of all tiles, those of a block, or of a pair of blocks, behind those of the one
+// before. It is cut into equal shares, one a team. The filter's teams are pairs where these go
+// through hardly more tiles than blocks do: all CTAs find the same, from all ranges.
 template <Mode MODE>
 __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& args) {
-  constexpr int EACH = (MOST_BLOCKS / team<MODE>() + THREADS - 1) / THREADS;
-  const int blocks = count_blocks<MODE>(args), first = threadIdx.x * EACH;
-  Tiles tiles[EACH];
+  static_assert(MOST_BLOCKS <= PAIR * THREADS, "two blocks a thread");
+  Span both;
+  Tiles own[PAIR];
   int sum = 0;
 #pragma unroll
-  for (int i = 0; i < EACH; ++i) {
-    tiles[i] = first + i < blocks ? find_tiles<MODE>(args, first + i) : Tiles{0, 0};
-    sum += tiles[i].count;
+  for (int i = 0; i < PAIR; ++i) {
+    const Span span = find_span<MODE>(args, threadIdx.x * PAIR + i);
+    both.include(span.start, span.end);
+    own[i] = tiles_of<MODE>(args, span);
+    sum += own[i].count;
   }
-  int before = sum_before<THREADS, 0>(shared.rank, sum);
+  const Tiles joint = tiles_of<MODE>(args, both);
+  const uint64_t two = static_cast<uint64_t>(joint.count) << 32 | sum;
+  uint64_t totals;
+  const uint64_t befores = sum_before<THREADS, 0>(shared.rank, two, &totals);
+  const int all = static_cast<int>(totals), all_joint = static_cast<int>(totals >> 32);
+  const bool in_pairs = MODE == Mode::FILTER && PAIR * all_joint <= all + all / Tuning::SPARE;
+  if (in_pairs) own[0] = joint;
+  const int team = in_pairs ? PAIR : 1, total = in_pairs ? all_joint : all;
+  int before = static_cast<int>(in_pairs ? befores >> 32 : befores);
+  const int items = (args.num_queries + BLOCK * team - 1) / (BLOCK * team);
 #pragma unroll
-  for (int i = 0; i < EACH; ++i) {
-    if (first + i >= blocks) break;
-    shared.before[first + i] = before, shared.first_tile[first + i] = tiles[i].first;
-    before += tiles[i].count;
-    if (first + i == blocks - 1) shared.before[blocks] = before;
+  for (int i = 0; i < PAIR; ++i) {
+    const int item = threadIdx.x * (PAIR / team) + i;
+    if (i * team >= PAIR || item >= items) break;
+    shared.before[item] = before, shared.first_tile[item] = own[i].first;
+    before += own[i].count;
   }
+  if (threadIdx.x == 0) shared.team = team, shared.items = items, shared.before[items] = total;
 }
 
 // Teams that have a share of the line, each of them a tile at least.
-template <Mode MODE>
-__device__ __forceinline__ int count_shares(int total) {
-  return max(min(total, static_cast<int>(gridDim.x) / team<MODE>()), 1);
+__device__ __forceinline__ int count_shares(int total, int team) {
+  return max(min(total, static_cast<int>(gridDim.x) / team), 1);
 }
 
-// The team that a tile of the filter's line belongs to.
-__device__ __forceinline__ int owner_of(int tile, int total) {
-  return (static_cast<uint32_t>(tile + 1) * count_shares<Mode::FILTER>(total) - 1) / total;
+// The team that a tile of the line belongs to.
+__device__ __forceinline__ int owner_of(int tile, int total, int team) {
+  return (static_cast<uint32_t>(tile + 1) * count_shares(total, team) - 1) / total;
 }
 
 // A CTA's pieces, in order.
@@ -229,39 +260,42 @@ template <Mode MODE>
 struct Walk {
   const SharedMemory& shared;
   const Args& args;
-  int block, blocks, tile, end;
+  int item, tile, end;  // in the repair: a block, of none, and of how many
 
   __device__ Walk(const SharedMemory& shared, const Args& args) : shared(shared), args(args) {
     if (MODE == Mode::REPAIR) {
-      block = blockIdx.x, blocks = (args.failed[0] + BLOCK - 1) / BLOCK;
+      item = blockIdx.x, tile = 0, end = (args.failed[0] + BLOCK - 1) / BLOCK;
       return;
     }
-    blocks = count_blocks<MODE>(args);
-    const uint32_t total = shared.before[blocks];
-    const int shares = count_shares<MODE>(total);
-    const int own = min(static_cast<int>(blockIdx.x) / team<MODE>(), shares);
+    const int items = shared.items, team = team_of<MODE>(shared);
+    const uint32_t total = shared.before[items];
+    const int shares = count_shares(total, team);
+    const int own = min(static_cast<int>(blockIdx.x) / team, shares);
     tile = total * own / shares;
     end = total * min(own + 1, shares) / shares;
-    block = 0;
-    for (int step = MOST_BLOCKS / 2; step > 0; step /= 2) {  // the last block that begins there
-      if (block + step < blocks && shared.before[block + step] <= tile) block += step;
+    item = 0;
+    for (int step = MOST_BLOCKS / 2; step > 0; step /= 2) {  // the last that begins there
+      if (item + step < items && shared.before[item + step] <= tile) item += step;
     }
   }
 
   __device__ bool next(Piece& piece) {
-    piece = {0, 0, 0};
+    piece = {0, 0, 0, 0};
     if (MODE == Mode::REPAIR) {
-      if (block >= blocks) return false;
-      const Tiles tiles = find_tiles<MODE>(args, block);
-      piece = {block, tiles.first, tiles.count};
-      block += gridDim.x;
+      if (item >= end) return false;
+      const Tiles tiles = tiles_of<MODE>(args, find_span<MODE>(args, item));
+      piece = {item, tiles.first, tiles.count, 1};
+      item += gridDim.x;
       return true;
     }
     if (tile >= end) return false;
-    while (shared.before[block + 1] <= tile) ++block;
-    const int stop = min(end, shared.before[block + 1]);
-    piece = {block * team<MODE>() + static_cast<int>(blockIdx.x) % team<MODE>(),
-             shared.first_tile[block] + tile - shared.before[block], stop - tile};
+    while (shared.before[item + 1] <= tile) ++item;
+    const int before = shared.before[item], behind = shared.before[item + 1];
+    const int team = team_of<MODE>(shared), total = shared.before[shared.items];
+    const int stop = min(end, behind), last = owner_of(behind - 1, total, team);
+    piece = {item * team + static_cast<int>(blockIdx.x) % team,
+             shared.first_tile[item] + tile - before, stop - tile,
+             tile == before ? last - static_cast<int>(blockIdx.x) / team + 1 : 0};
     tile = stop;
     return true;
   }

@@ -16,7 +16,8 @@
 //
 // Grid of score_kernel: one CTA an SM. Four queries are a block; its tiles of 128 keys and those of
 // all other blocks form one line, of which each CTA takes an equal share. In the filter two CTAs
-// share the tiles of two blocks, and each tile leaves the L2 once for both. Queries stay in shared
+// share the tiles of two blocks, and each tile leaves the L2 once for both; where too many blocks
+// see other keys than their neighbours, each CTA goes alone there too. Queries stay in shared
 // memory while keys go through a ring of six tiles. Four warps feed, by the copy engine where keys
 // follow one another. Four warpgroups multiply half of a tile's keys by a pair of the queries each:
 // keys are the M of the instruction, so that the sum over heads stays in a quad. While one weighs
@@ -71,14 +72,14 @@ template <Mode MODE>
 __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
-  constexpr bool IS_PAIR = team<MODE>() == PAIR;
+  constexpr bool IN_CLUSTERS = MODE == Mode::FILTER;
   if (threadIdx.x == 0) init_barriers<MODE>(shared);
-  if (IS_PAIR) arrive_cluster();
+  if (IN_CLUSTERS) arrive_cluster();
   if (MODE != Mode::SAMPLE && threadIdx.x == COMPUTING) prefetch_map(&args.map);
   allow_next_launch();
   if (MODE != Mode::REPAIR) divide_work<MODE>(shared, args);  // from inputs alone
   __syncthreads();
-  if (IS_PAIR) wait_cluster();  // for the other's barriers
+  if (IN_CLUSTERS) wait_cluster();  // for the other's barriers
   if (threadIdx.x < COMPUTING) {
     take_registers<Tuning::COMPUTING_REGISTERS>();
     compute<MODE>(shared, args);
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant
     feed<MODE>(shared, args);
   }
   __syncwarp();
-  if (IS_PAIR) meet_cluster();  // nobody arrives at a CTA that has ended
+  if (IN_CLUSTERS) meet_cluster();  // nobody arrives at a CTA that has ended
 }
 
 void check_error(cudaError_t error) {
@@ -171,9 +172,10 @@ int64_t count_areas(const Args& args) { return args.num_queries + MOST_CTAS * BL
 int64_t lay_out_table(Args& args, int* table) {
   const int64_t queries = args.num_queries, blocks = (queries + BLOCK - 1) / BLOCK;
   int* at = table;
-  args.shares = reinterpret_cast<int2*>(at), at += 2 * blocks;
+  args.shares = reinterpret_cast<Share*>(at), at += sizeof(Share) / sizeof(int) * blocks;
   args.counts = at, at += count_areas(args) * SEGMENTS;
   args.thresholds = reinterpret_cast<float*>(at), at += queries;
+  args.known = at, at += queries;
   args.failed = at, at += 1 + queries;
   return at - table;
 }

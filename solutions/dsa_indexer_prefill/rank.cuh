@@ -15,7 +15,7 @@ constexpr uint32_t NO_SCORE = 0, LEAST_KEY = 1, NAN_KEY = ~0u - 1;
 
 struct RankMemory {
   alignas(16) int bins[BINS];
-  int warp_sums[32];
+  uint64_t warp_sums[32];
   int found_bin, found_above;
   int stored[2];  // ids above the bracket, ids in it
   uint32_t few_keys[FEW];
@@ -32,24 +32,33 @@ __device__ __forceinline__ float score_of(uint32_t key) {
   return __uint_as_float(key ^ (~(static_cast<int>(key) >> 31) | 1 << 31));
 }
 
+__device__ __forceinline__ int add_up(int value) { return __reduce_add_sync(~0u, value); }
+
+// Two sums in one, below 2^31 each.
+__device__ __forceinline__ uint64_t add_up(uint64_t two) {
+  const uint32_t low = two, high = two >> 32;
+  return __reduce_add_sync(~0u, low) | static_cast<uint64_t>(__reduce_add_sync(~0u, high)) << 32;
+}
+
 // The sum over the threads before this one, and in *total over all, where it is asked for. The
-// first THREADS threads of the CTA call it: all of them where BARRIER is 0.
-template <int THREADS, int BARRIER>
-__device__ __forceinline__ int sum_before(RankMemory& memory, int value, int* total = nullptr) {
+// first THREADS threads of the CTA call it: all of them where BARRIER is 0. An int, or two in one.
+template <int THREADS, int BARRIER, typename Sum>
+__device__ __forceinline__ Sum sum_before(RankMemory& memory, Sum value, Sum* total = nullptr) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int through = value;
+  Sum* warp_sums = reinterpret_cast<Sum*>(memory.warp_sums);
+  Sum through = value;
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
-    const int before = __shfl_up_sync(~0u, through, distance);
+    const Sum before = __shfl_up_sync(~0u, through, distance);
     if (lane >= distance) through += before;
   }
-  if (lane == 31) memory.warp_sums[warp] = through;
+  if (lane == 31) warp_sums[warp] = through;
   BARRIER == 0 ? __syncthreads() : sync_first<THREADS>();
-  int of_warp = lane < THREADS / 32 ? memory.warp_sums[lane] : 0;
-  const int all = __reduce_add_sync(~0u, of_warp);
+  Sum of_warp = lane < THREADS / 32 ? warp_sums[lane] : 0;
+  const Sum all = add_up(of_warp);
   if (lane >= warp) of_warp = 0;
   if (total != nullptr) *total = all;
-  return __reduce_add_sync(~0u, of_warp) + through - value;
+  return add_up(of_warp) + through - value;
 }
 
 // Where the key of some rank lies: in [low, high].

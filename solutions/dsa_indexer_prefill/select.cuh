@@ -45,6 +45,7 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
   const Range range = load_range(args, row);
   wait_for_launches_before();
   if (row == 0 && threadIdx.x == 0) args.failed[0] = 0;
+  if (threadIdx.x == 0) args.known[row] = 0;
   if (range.length <= Tuning::WHOLE) {
     if (threadIdx.x == 0) args.thresholds[row] = -INFINITY;
     return;
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(GUESSING)
   const bool is_whole = range.length <= Tuning::WHOLE;
   const float threshold =
       is_whole ? -INFINITY : threshold_of(find_close(Samples(args, row, range)));
-  if (threadIdx.x % 32 == 0) args.thresholds[row] = threshold;
+  if (threadIdx.x % 32 == 0) args.thresholds[row] = threshold, args.known[row] = 0;
 }
 
 // In shared memory, in front of the keys of args.most_candidates, and then their ids.
@@ -121,9 +122,9 @@ __device__ __forceinline__ void list_range(const Range& range, int* ids) {
 
 // Finds the query's segments. Returns how many candidates they hold; 0 where one was dropped.
 __device__ __forceinline__ int find_segments(Selection& shared, const Args& args, int row,
-                                             int2 share) {
+                                             const Share& share) {
   constexpr int EACH = (MOST_PIECES * SEGMENTS + SELECTING - 1) / SELECTING;
-  const int first = threadIdx.x * EACH, segments = share.y * SEGMENTS;
+  const int first = threadIdx.x * EACH, segments = share.pieces * SEGMENTS;
   int counts[EACH], found[EACH], sum = 0;
   bool is_dropped = false;
 #pragma unroll
@@ -136,7 +137,7 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
     if (first + i >= segments) continue;
     const int order = (first + i) / SEGMENTS;
     if (order > 0) {
-      const int area = area_of(args, row, row % BLOCK, share.x + order * PAIR, false);
+      const int area = area_of(args, row, row % BLOCK, share.first + order * share.step, false);
       found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
       counts[i] = args.counts[found[i]];
     }
@@ -233,13 +234,13 @@ __global__ void __launch_bounds__(SELECTING, 3) select_kernel(const __grid_const
   __syncthreads();
   wait_for_launches_before();
   if (range.length <= TOPK) return list_range(range, ids);
-  const int2 share = args.shares[row / BLOCK];
+  const Share share = args.shares[row / BLOCK];
   const int count = find_segments(shared, args, row, share);
   if (count < TOPK || count > args.most_candidates) {
     if (threadIdx.x == 0) args.failed[1 + atomicAdd(&args.failed[0], 1)] = row;
     return;
   }
-  load_candidates(shared, args, share.y * SEGMENTS, count);
+  load_candidates(shared, args, share.pieces * SEGMENTS, count);
   const uint32_t* keys = shared.keys();
   const int* ids_of_keys = shared.ids(args);
   const auto key_at = [&](int i) { return keys[i]; };

@@ -11,7 +11,8 @@
 namespace {
 
 // A lane takes the scores of one query of the block.
-__device__ __forceinline__ int own_query() { return threadIdx.x / 256 * 2 + threadIdx.x % 2; }
+__device__ __forceinline__ int query_of(uint32_t thread) { return thread / 256 * 2 + thread % 2; }
+__device__ __forceinline__ int own_query() { return query_of(threadIdx.x); }
 
 // The range of the lane's query, as far as it is scored.
 struct OwnRange {
@@ -42,40 +43,38 @@ struct Sink<Mode::SAMPLE> {
   __device__ void close(SharedMemory&, const Args&, const Rows&) {}
 };
 
-// Each warp has a segment of a query's candidates to itself: places follow from votes alone. Of the
-// scores at the threshold it stores a few. Then they are dropped: none of the best is lost where
-// 2048 at or above the threshold are stored. So a tie at the border, of however many keys, needs no
-// repair.
+// Each warp has a segment of a query's candidates to itself: places follow from votes alone. Scores
+// at the threshold are ties. A warp that stores some tells how many candidates it has, and sees
+// how many the query has: from 2048 on none of the best is lost where ties are dropped. So no tie
+// at the border needs a repair, of however many keys. Where no number is above the threshold,
+// scores that are none are the ties, and count alone.
 template <>
 struct Sink<Mode::FILTER> {
+  SharedMemory& shared;
+  const Args& args;
+  const Rows& rows;
   OwnRange range;
-  uint2* candidates;
   float threshold;
-  uint32_t place, limit;  // one vote more than the ties may take; then the end of the segment
+  uint32_t place, end;  // of the segment
 
   __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
-      : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]) {
-    place = segment(shared, args, rows) * CAPACITY;
-    limit = place + ties(rows) + ROWS;
+      : shared(shared),
+        args(args),
+        rows(rows),
+        range(rows),
+        threshold(rows.threshold[own_query()]),
+        place(segment(args, rows, threadIdx.x) * CAPACITY),
+        end(place + CAPACITY) {
+    if (threadIdx.x % 32 < 2) told(shared, threadIdx.x) = {0, place};
   }
 
-  // Whether the block's first tile is one of the piece.
-  static __device__ bool begins(const SharedMemory& shared, const Piece& piece) {
-    return piece.first == shared.first_tile[piece.block / PAIR];
+  static __device__ int segment(const Args& args, const Rows& rows, uint32_t thread) {
+    const int query = query_of(thread), row = max(rows.row[query], 0);
+    const int area = area_of(args, row, query, blockIdx.x, rows.piece.pieces > 0);
+    return area * SEGMENTS + thread / 32 % SEGMENTS;
   }
-  static __device__ int segment(const SharedMemory& shared, const Args& args, const Rows& rows) {
-    const int query = own_query(), row = max(rows.row[query], 0);
-    const int area = area_of(args, row, query, blockIdx.x, begins(shared, rows.piece));
-    return area * SEGMENTS + threadIdx.x / 32 % SEGMENTS;
-  }
-  // The piece's share of Tuning::TIES, by its share of the query's tiles.
-  static __device__ int ties(const Rows& rows) {
-    const Piece& piece = rows.piece;
-    const Range range = {rows.start[own_query()], rows.length[own_query()]};
-    if (range.length == 0) return 1;
-    const int first = max(piece.first, range.first_tile()), tiles = range.tiles();
-    const int last = min(piece.first + piece.tiles, range.first_tile() + tiles);
-    return Tuning::TIES * max(last - first, 0) / tiles + 1;
+  static __device__ Told& told(SharedMemory& shared, uint32_t thread) {
+    return shared.told[query_of(thread)][thread / 32 % SEGMENTS];
   }
 
   __device__ void take(float score, int key) {
@@ -84,26 +83,38 @@ struct Sink<Mode::FILTER> {
     const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
     const uint32_t own = __ballot_sync(FULL, passes) & of_query;
     const uint32_t at = place + __popc(own & lanes_before_now());
-    if (passes && at < limit) candidates[at] = make_uint2(__float_as_uint(score), key);
+    if (passes && at < end) args.candidates[at] = make_uint2(__float_as_uint(score), key);
     place += __popc(own);
-    const bool is_full = place + ROWS > limit;
-    if (!__any_sync(FULL, is_full)) return;
-    // From here on scores at the threshold no longer pass.
-    const uint32_t beyond = limit % CAPACITY;
-    if (!is_full || beyond == 0) return;
-    limit += CAPACITY - beyond;
-    if (threshold < INFINITY) threshold = score_of(key_of(threshold) + 1);
+    const bool may_tie = passes && !(score > threshold);
+    if (__any_sync(FULL, may_tie)) count_ties(may_tie, score != score);
   }
 
-  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
-    const bool is_there = rows.row[0] >= 0;  // the last pair may be half of one
-    if (threadIdx.x == 0 && is_there && begins(shared, rows.piece)) {
-      const int total = shared.before[count_blocks<Mode::FILTER>(args)];
-      const int last = owner_of(shared.before[rows.piece.block / PAIR + 1] - 1, total);
-      args.shares[rows.piece.block] = make_int2(blockIdx.x, last - blockIdx.x / PAIR + 1);
+  __device__ void count_ties(bool may_tie, bool is_nan) {
+    const uint32_t thread = thread_index_now();
+    const bool is_number = threshold < INFINITY;
+    const uint32_t ties = __ballot_sync(FULL, may_tie && is_nan != is_number);
+    int known = 0;
+    if (thread % 32 < 2) {
+      Told& own = told(shared, thread);
+      const int new_ties = own.new_ties + __popc(ties & 0x55555555u << thread % 2);
+      own.new_ties = new_ties;
+      if (new_ties > Tuning::UNTOLD) {
+        const int more = is_number ? place - own.place : new_ties;
+        own.place = place;
+        known = atomicAdd(args.known + rows.row[query_of(thread)], more) + more;
+        own.new_ties = known < TOPK ? 0 : INT32_MIN / 2;  // from then on no tie is one
+      }
     }
-    const int at = segment(shared, args, rows);
-    if (threadIdx.x % 32 < 2 && rows.row[own_query()] >= 0) {
+    known = __shfl_sync(FULL, known, thread % 2);
+    // -0.0 ties with 0.0.
+    if (known >= TOPK && is_number) threshold = score_of(key_of(threshold + 0.0f) + 1);
+    if (known >= TOPK && !is_number) range.length = 0;
+  }
+
+  __device__ void close(SharedMemory&, const Args&, const Rows&) {
+    const uint32_t thread = thread_index_now();
+    const int at = segment(args, rows, thread);
+    if (thread % 32 < 2 && rows.row[query_of(thread)] >= 0) {
       args.counts[at] = place - at * CAPACITY;
     }
   }

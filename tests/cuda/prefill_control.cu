@@ -8,7 +8,7 @@
 // Without the checksum, which is stored, the assembler would leave out the products: to it an empty
 // volatile instruction of the compiler's is no use of them.
 // launch_part() launches one of these, or the room's own filter, alone: what a call of
-// select_topk() with the same scratch has left there are its thresholds.
+// select_topk() with the same scratch has left there are its thresholds, and what its warps told.
 //
 // tests/prefill_study measures the three in turns.
 
