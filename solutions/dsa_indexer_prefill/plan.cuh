@@ -99,6 +99,8 @@ struct Rows {
 struct Told {
   int new_ties;    // scores at the threshold that it has not told of
   uint32_t place;  // behind the last one that it has
+  uint32_t end;    // of the segment
+  int* known;      // how many are known of the query, where it tells
 };
 
 // Products of a pair of queries lie in lanes so that each lane has one query: lanes l and l ^ 2 of

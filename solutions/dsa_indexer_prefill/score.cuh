@@ -118,7 +118,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
       if (MODE == Mode::SAMPLE) publish_shared();  // what others' copies wrote
       start_products(x, tiles + stage.at * (TILE_BYTES >> 4), queries);
       const float scale = shared.scales[stage.at][row];
-      if (tile > first) sink.take(score.value(), place_of(tile - 1, row));
+      if (tile > first) sink.take(score.value(), tile - 1, row);
       const bool turns = __any_sync(FULL, scale < 0.0f);  // and all lanes have read theirs
       await_sums<0>(x);
       if (speaks) arrive(&shared.free[stage.at]);
@@ -126,8 +126,8 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
       if (turns) turn_products(x, scale, row & 8);
       score = weigh(x, weights, scale, row & 8);
     }
-    sink.take(score.value(), place_of(end - 1, row));
-    sink.close(shared, args, rows);
+    sink.take(score.value(), end - 1, row);
+    sink.close(shared, args, rows, row);
     __syncwarp();  // no lane reads rows from here on
     if (speaks) arrive(&shared.block_free[buffer.at()]);
     buffer.advance();

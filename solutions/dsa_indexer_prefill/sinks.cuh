@@ -37,10 +37,11 @@ struct Sink<Mode::SAMPLE> {
     const int row = max(rows.row[own_query()], 0);
     samples = args.samples + static_cast<int64_t>(row) * args.slots;
   }
-  __device__ void take(float score, int slot) {
+  __device__ void take(float score, int tile, int row) {
+    const int slot = place_of(tile, row);
     if (range.holds(sampled_key(stretch, slot))) samples[slot] = score;
   }
-  __device__ void close(SharedMemory&, const Args&, const Rows&) {}
+  __device__ void close(SharedMemory&, const Args&, const Rows&, int) {}
 };
 
 // Each warp has a segment of a query's candidates to itself: places follow from votes alone. Scores
@@ -53,19 +54,30 @@ struct Sink<Mode::FILTER> {
   SharedMemory& shared;
   const Args& args;
   const Rows& rows;
-  OwnRange range;
   float threshold;
-  uint32_t place, end;  // of the segment
+  uint32_t place;       // of the segment, behind the last one stored
+  int first_whole;      // tiles that the ranges of both of the warp's queries hold all of
+  uint32_t whole;       // so many of them
+  float held;           // a candidate of the lane's that is not stored yet: its score
+  int held_tile = -1;   // and tile; -1: none
 
   __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
       : shared(shared),
         args(args),
         rows(rows),
-        range(rows),
         threshold(rows.threshold[own_query()]),
-        place(segment(args, rows, threadIdx.x) * CAPACITY),
-        end(place + CAPACITY) {
-    if (threadIdx.x % 32 < 2) told(shared, threadIdx.x) = {0, place};
+        place(segment(args, rows, threadIdx.x) * CAPACITY) {
+    if (threadIdx.x % 32 < 2) {
+      int* known = args.known + max(rows.row[own_query()], 0);
+      told(shared, threadIdx.x) = {0, place, place + CAPACITY, known};
+    }
+    __syncwarp();
+    const OwnRange range(rows);
+    const int first = (range.start + TILE - 1) / TILE;
+    const int last = (range.start + static_cast<int>(range.length)) / TILE;
+    first_whole = __shfl_sync(FULL, max(first, __shfl_xor_sync(FULL, first, 1)), 0);
+    const int end_whole = __shfl_sync(FULL, min(last, __shfl_xor_sync(FULL, last, 1)), 0);
+    whole = max(end_whole - first_whole, 0);
   }
 
   static __device__ int segment(const Args& args, const Rows& rows, uint32_t thread) {
@@ -77,16 +89,37 @@ struct Sink<Mode::FILTER> {
     return shared.told[query_of(thread)][thread / 32 % SEGMENTS];
   }
 
-  __device__ void take(float score, int key) {
-    const bool passes = range.holds(key) && !(score < threshold);  // or is no number
-    if (!__any_sync(FULL, passes)) return;
+  // Each lane holds a candidate back until one of the warp's finds its place taken: in long
+  // contexts that is after some seven tiles, of which two in three have a candidate.
+  __device__ void take(float score, int tile, int row) {
+    bool passes = !(score < threshold);  // or is no number
+    if (static_cast<uint32_t>(tile - first_whole) >= whole) {
+      passes &= OwnRange(rows).holds(place_of(tile, row)) && is_open();
+    }
+    if (__any_sync(FULL, passes && held_tile >= 0)) {
+      store_held(row);
+      passes &= !(score < threshold);  // which may have risen
+    }
+    if (passes) held = score, held_tile = tile;
+  }
+
+  // Whether anything may still pass: not where 2048 that are no numbers are known.
+  __device__ bool is_open() const {
+    return threshold < INFINITY || told(shared, thread_index_now()).new_ties >= 0;
+  }
+
+  __device__ void store_held(int row) {
+    const bool holds = held_tile >= 0;
     const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
-    const uint32_t own = __ballot_sync(FULL, passes) & of_query;
+    const uint32_t own = __ballot_sync(FULL, holds) & of_query;
     const uint32_t at = place + __popc(own & lanes_before_now());
-    if (passes && at < end) args.candidates[at] = make_uint2(__float_as_uint(score), key);
+    if (holds && at < told(shared, thread_index_now()).end) {
+      args.candidates[at] = make_uint2(__float_as_uint(held), place_of(held_tile, row));
+    }
+    held_tile = -1;
     place += __popc(own);
-    const bool may_tie = passes && !(score > threshold);
-    if (__any_sync(FULL, may_tie)) count_ties(may_tie, score != score);
+    const bool may_tie = holds && !(held > threshold);
+    if (__any_sync(FULL, may_tie)) count_ties(may_tie, held != held);
   }
 
   __device__ void count_ties(bool may_tie, bool is_nan) {
@@ -101,17 +134,18 @@ struct Sink<Mode::FILTER> {
       if (new_ties > Tuning::UNTOLD) {
         const int more = is_number ? place - own.place : new_ties;
         own.place = place;
-        known = atomicAdd(args.known + rows.row[query_of(thread)], more) + more;
+        known = atomicAdd(own.known, more) + more;
         own.new_ties = known < TOPK ? 0 : INT32_MIN / 2;  // from then on no tie is one
       }
     }
     known = __shfl_sync(FULL, known, thread % 2);
     // -0.0 ties with 0.0.
     if (known >= TOPK && is_number) threshold = score_of(key_of(threshold + 0.0f) + 1);
-    if (known >= TOPK && !is_number) range.length = 0;
+    if (__any_sync(FULL, known >= TOPK && !is_number)) whole = 0;  // is_open() is asked
   }
 
-  __device__ void close(SharedMemory&, const Args&, const Rows&) {
+  __device__ void close(SharedMemory&, const Args&, const Rows&, int row) {
+    store_held(row);
     const uint32_t thread = thread_index_now();
     const int at = segment(args, rows, thread);
     if (thread % 32 < 2 && rows.row[query_of(thread)] >= 0) {
@@ -130,10 +164,11 @@ struct Sink<Mode::REPAIR> {
   }
   __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
       : rows(rows), keys(keys_of(args, own_query())) {}
-  __device__ void take(float score, int key) {
+  __device__ void take(float score, int tile, int row) {
+    const int key = place_of(tile, row);
     if (OwnRange(rows).holds(key)) keys[key] = key_of(score);
   }
-  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
+  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows, int) {
     sync_first<COMPUTING>();  // all scores are stored
     for (int query = 0; query < BLOCK; ++query) {
       const int row = rows.row[query], start = rows.start[query], length = rows.length[query];
