@@ -75,7 +75,7 @@ struct Args {
   // One memory, for one of these at a time:
   float* samples;         // [Q, slots]
   uint2* candidates;      // [areas, 8, CAPACITY]: bits of the score, key
-  uint32_t* keys;         // [CTAs of the repair, 4, N]: scores by their order
+  uint32_t* orders;       // [CTAs of the repair, 4, N]: of the scores
   int num_queries, num_keys, stretch, slots, most_candidates;
 };
 

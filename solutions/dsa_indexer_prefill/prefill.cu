@@ -212,7 +212,7 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
     args.ids = static_cast<int*>(ids.data_ptr()) + first * TOPK;
     args.samples = static_cast<float*>(area.data_ptr());
     args.candidates = static_cast<uint2*>(area.data_ptr());
-    args.keys = static_cast<uint32_t*>(area.data_ptr());
+    args.orders = static_cast<uint32_t*>(area.data_ptr());
     args.num_queries = static_cast<int>(std::min(most_queries, num_queries - first));
     args.num_keys = static_cast<int>(num_keys);
     args.stretch = stretch_of(args.num_keys);

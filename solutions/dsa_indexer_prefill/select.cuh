@@ -30,9 +30,9 @@ struct Samples {
   }
 };
 
-// Above infinity are keys of no number.
-__device__ __forceinline__ float threshold_of(uint32_t key) {
-  return score_of(min(key, key_of(INFINITY)));
+// Orders above infinity's are those of NaN, which is no threshold.
+__device__ __forceinline__ float threshold_of(uint32_t order) {
+  return score_of(min(order, order_of(INFINITY)));
 }
 
 // What a candidate of the query must score. A threshold that is too high or too low costs time, not
@@ -52,28 +52,28 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
   }
   const Samples samples(args, row, range);
   const Bracket bracket =
-      find_rank<GUESSING, 12>(memory, samples.count, samples.need, key_of(-INFINITY), NAN_KEY,
-                              CLOSE, [&](int i) { return key_of(samples.scores[i]); });
+      find_rank<GUESSING, 12>(memory, samples.count, samples.need, order_of(-INFINITY), NAN_ORDER,
+                              CLOSE, [&](int i) { return order_of(samples.scores[i]); });
   if (threadIdx.x == 0) args.thresholds[row] = threshold_of(bracket.low);
 }
 
-// A key of order that `need` keys reach, and one more at most, unless they are equal. By halves:
+// An order that `need` of the samples reach, and one more at most, unless some are equal. By halves:
 // the warp holds all of at most FEW_SLOTS samples.
 __device__ __forceinline__ uint32_t find_close(const Samples& samples) {
-  uint32_t keys[HELD], low = ~0u, high = 0;
+  uint32_t orders[HELD], low = ~0u, high = 0;
 #pragma unroll
   for (int j = 0; j < HELD; ++j) {
     const int i = threadIdx.x % 32 + 32 * j;
-    const uint32_t key = key_of(samples.scores[min(i, samples.count - 1)]);
-    low = min(low, key), high = max(high, key);
-    keys[j] = i < samples.count ? key : NO_SCORE;
+    const uint32_t order = order_of(samples.scores[min(i, samples.count - 1)]);
+    low = min(low, order), high = max(high, order);
+    orders[j] = i < samples.count ? order : NO_SCORE;
   }
   low = __reduce_min_sync(FULL, low), high = __reduce_max_sync(FULL, high);
   for (int reach_low = samples.count; low < high && reach_low > samples.need + 1;) {
     const uint32_t middle = high - (high - low) / 2;
     int reach = 0;
 #pragma unroll
-    for (int j = 0; j < HELD; ++j) reach += keys[j] >= middle;
+    for (int j = 0; j < HELD; ++j) reach += orders[j] >= middle;
     reach = __reduce_add_sync(FULL, reach);
     if (reach >= samples.need) {
       low = middle, reach_low = reach;
@@ -100,13 +100,14 @@ __global__ void __launch_bounds__(GUESSING)
   if (threadIdx.x % 32 == 0) args.thresholds[row] = threshold, args.known[row] = 0;
 }
 
-// In shared memory, in front of the keys of args.most_candidates, and then their ids.
+// In shared memory, in front of the orders of args.most_candidates candidates and, behind those,
+// their ids.
 struct Selection {
   int before[MOST_PIECES * SEGMENTS + 1];  // candidates in the segments before
   int from[MOST_PIECES * SEGMENTS];        // place of a segment's first, less those before
   RankMemory rank;
   int is_dropped;  // a candidate was
-  __device__ uint32_t* keys() { return reinterpret_cast<uint32_t*>(this + 1); }
+  __device__ uint32_t* orders() { return reinterpret_cast<uint32_t*>(this + 1); }
   __device__ int* ids(const Args& args) {
     return reinterpret_cast<int*>(this + 1) + args.most_candidates;
   }
@@ -135,9 +136,9 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {
     if (first + i >= segments) continue;
-    const int order = (first + i) / SEGMENTS;
-    if (order > 0) {
-      const int area = area_of(args, row, row % BLOCK, share.first + order * share.step, false);
+    const int nth = (first + i) / SEGMENTS;
+    if (nth > 0) {
+      const int area = area_of(args, row, row % BLOCK, share.first + nth * share.step, false);
       found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
       counts[i] = args.counts[found[i]];
     }
@@ -159,7 +160,7 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
   return shared.is_dropped ? 0 : total;
 }
 
-// Copies candidates, by the order of their scores, and finds the least and the most of these.
+// Copies candidates, their scores as orders, and finds the least and the most of these.
 struct Loader {
   Selection& shared;
   const Args& args;
@@ -184,9 +185,9 @@ struct Loader {
     }
   }
   __device__ void store(int i, uint2 candidate) {
-    const uint32_t key = key_of(__uint_as_float(candidate.x));
-    shared.keys()[i] = key, shared.ids(args)[i] = candidate.y;
-    least = min(least, key), most = max(most, key);
+    const uint32_t order = order_of(__uint_as_float(candidate.x));
+    shared.orders()[i] = order, shared.ids(args)[i] = candidate.y;
+    least = min(least, order), most = max(most, order);
   }
   __device__ void finish() {
     least = __reduce_min_sync(FULL, least), most = __reduce_max_sync(FULL, most);
@@ -241,13 +242,13 @@ __global__ void __launch_bounds__(SELECTING, 3) select_kernel(const __grid_const
     return;
   }
   load_candidates(shared, args, share.pieces * SEGMENTS, count);
-  const uint32_t* keys = shared.keys();
-  const int* ids_of_keys = shared.ids(args);
-  const auto key_at = [&](int i) { return keys[i]; };
+  const uint32_t* orders = shared.orders();
+  const int* candidate_ids = shared.ids(args);
+  const auto order_at = [&](int i) { return orders[i]; };
   const Bracket bracket = find_rank<SELECTING, 8>(shared.rank, count, TOPK, shared.rank.least,
-                                                  shared.rank.most, FEW, key_at);
-  store_best<SELECTING, 2>(shared.rank, count, TOPK, bracket, key_at,
-                        [&](int i) { return ids_of_keys[i]; }, ids);
+                                                  shared.rank.most, FEW, order_at);
+  store_best<SELECTING, 2>(shared.rank, count, TOPK, bracket, order_at,
+                        [&](int i) { return candidate_ids[i]; }, ids);
 }
 
 }  // namespace

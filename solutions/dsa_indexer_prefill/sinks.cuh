@@ -140,7 +140,7 @@ struct Sink<Mode::FILTER> {
     }
     known = __shfl_sync(FULL, known, thread % 2);
     // -0.0 ties with 0.0.
-    if (known >= TOPK && is_number) threshold = score_of(key_of(threshold + 0.0f) + 1);
+    if (known >= TOPK && is_number) threshold = score_of(order_of(threshold + 0.0f) + 1);
     if (__any_sync(FULL, known >= TOPK && !is_number)) whole = 0;  // is_open() is asked
   }
 
@@ -157,26 +157,26 @@ struct Sink<Mode::FILTER> {
 template <>
 struct Sink<Mode::REPAIR> {
   const Rows& rows;  // read for each score: registers are few
-  uint32_t* keys;
+  uint32_t* orders;
 
-  static __device__ uint32_t* keys_of(const Args& args, int query) {
-    return args.keys + (static_cast<int64_t>(blockIdx.x) * BLOCK + query) * args.num_keys;
+  static __device__ uint32_t* orders_of(const Args& args, int query) {
+    return args.orders + (static_cast<int64_t>(blockIdx.x) * BLOCK + query) * args.num_keys;
   }
   __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
-      : rows(rows), keys(keys_of(args, own_query())) {}
+      : rows(rows), orders(orders_of(args, own_query())) {}
   __device__ void take(float score, int tile, int row) {
     const int key = place_of(tile, row);
-    if (OwnRange(rows).holds(key)) keys[key] = key_of(score);
+    if (OwnRange(rows).holds(key)) orders[key] = order_of(score);
   }
   __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows, int) {
     sync_first<COMPUTING>();  // all scores are stored
     for (int query = 0; query < BLOCK; ++query) {
       const int row = rows.row[query], start = rows.start[query], length = rows.length[query];
       if (row < 0) break;
-      const uint32_t* found = keys_of(args, query) + start;
+      const uint32_t* found = orders_of(args, query) + start;
       const auto at = [&](int i) { return found[i]; };
-      const Bracket bracket = find_rank<COMPUTING, 2>(shared.rank, length, TOPK, LEAST_KEY,
-                                                      NAN_KEY, FEW, at);
+      const Bracket bracket = find_rank<COMPUTING, 2>(shared.rank, length, TOPK, LEAST_ORDER,
+                                                      NAN_ORDER, FEW, at);
       store_best<COMPUTING, 1>(shared.rank, length, TOPK, bracket, at,
                                [&](int i) { return start + i; },
                                args.ids + static_cast<int64_t>(row) * TOPK);
