@@ -42,7 +42,7 @@ struct Side {
 // A thread takes chunk t % 8 of row t / 8 and of each 16th row on: 512 bytes in a row a warp.
 constexpr int ROWS_AT_ONCE = FEEDING / 8;
 static_assert(ROWS_AT_ONCE == ROWS, "a row of each group");
-static_assert(FEEDING == 2 * HEADS && BLOCK == 4, "a thread has a head of one query of each pair");
+static_assert(FEEDING == 2 * HEADS && BLOCK == 4, "a thread has a head of one query of each half");
 
 __device__ __forceinline__ int feeder() { return threadIdx.x - COMPUTING; }
 
@@ -93,15 +93,15 @@ __device__ __forceinline__ void fetch_tile(SharedMemory& shared, const Args& arg
   for (int group = blockIdx.x % team; group < SEGMENTS; group += team) {
     uint8_t* to = group_of_rows(shared, stage, tile, group);
     const int key = tile * TILE + group * ROWS;
-    if (MODE == Mode::FILTER && team == PAIR) {
-      copy_box_to((1 << PAIR) - 1, to, &args.map, &shared.full[stage], 0, key);
+    if (MODE == Mode::FILTER && team == CLUSTER) {
+      copy_box_to((1 << CLUSTER) - 1, to, &args.map, &shared.full[stage], 0, key);
     } else {
       copy_box(to, &args.map, &shared.full[stage], 0, key);
     }
   }
 }
 
-// Until nobody reads the stage any more, in either CTA of a pair: two lanes tell both that this one
+// Until nobody reads the stage any more, in either CTA of a cluster: two lanes tell both that this one
 // is through with it. The other CTA's arrival says that its reads are over, and brings nothing that
 // it has written: so the wait for a CTA's own barriers is enough for it.
 template <Mode MODE>
@@ -109,7 +109,7 @@ __device__ __forceinline__ void await_free_stage(SharedMemory& shared, const Tur
                                                  int team) {
   wait_cta_phase(&shared.free[stage.at], stage.parity ^ 1);
   if (MODE != Mode::FILTER || team == 1) return;
-  if (feeder() % 32 < PAIR) arrive_at(&shared.free_in_both[stage.at], feeder() % 32);
+  if (feeder() % 32 < CLUSTER) arrive_at(&shared.free_in_both[stage.at], feeder() % 32);
   wait_cta_phase(&shared.free_in_both[stage.at], stage.parity);
 }
 
@@ -121,8 +121,8 @@ __device__ __forceinline__ void request_queries(SharedMemory& shared, const Args
   for (int query = 0; query < BLOCK; ++query) {
     const int row = max(row_of<MODE>(args, block, query), 0);
     const uint8_t* from = args.query + static_cast<int64_t>(row) * QUERY_BYTES + feeder() * 16;
-    uint8_t* to = shared.queries[buffer] + query / 2 * PAIR_BYTES +
-                  swizzled(column_of(query % 2, head), chunk);
+    uint8_t* to = shared.queries[buffer] + query / HALF_BLOCK * HALF_BLOCK_BYTES +
+                  swizzled(column_of(query % HALF_BLOCK, head), chunk);
 #pragma unroll 1
     for (int i = 0; i < HEADS / ROWS_AT_ONCE; ++i) {
       copy_chunk(to + i * 2 * ROWS_AT_ONCE * DIM, from + i * ROWS_AT_ONCE * DIM);
@@ -137,16 +137,16 @@ __device__ __forceinline__ void place_rows(SharedMemory& shared, const Args& arg
   Rows& rows = shared.rows[buffer];
   const int block = piece.block;
   const int head = feeder() % HEADS, query = feeder() / HEADS;
-  float weights[2];
+  float weights[BLOCK / HALF_BLOCK];
 #pragma unroll
-  for (int pair = 0; pair < 2; ++pair) {
-    const int row = max(row_of<MODE>(args, block, 2 * pair + query), 0);
-    weights[pair] = __ldg(args.weights + row * HEADS + head);
+  for (int half = 0; half < BLOCK / HALF_BLOCK; ++half) {
+    const int row = max(row_of<MODE>(args, block, HALF_BLOCK * half + query), 0);
+    weights[half] = __ldg(args.weights + row * HEADS + head);
   }
 #pragma unroll
-  for (int pair = 0; pair < 2; ++pair) {
-    rows.weights[pair][lane_of(query, head)][weight_place(head)] =
-        (head % 2 ? 1.0f : 0.5f) * weights[pair];
+  for (int half = 0; half < BLOCK / HALF_BLOCK; ++half) {
+    rows.weights[half][lane_of(query, head)][weight_place(head)] =
+        (head % 2 ? 1.0f : 0.5f) * weights[half];
   }
   if (feeder() >= BLOCK) return;
   const int row = row_of<MODE>(args, block, feeder());

@@ -15,9 +15,10 @@ namespace {
 constexpr int HEADS = 64, DIM = 128, TOPK = 2048;
 constexpr int BLOCK = 4;   // queries that a CTA scores together
 constexpr int TILE = 128;  // keys of a stage
-constexpr int HALF = 64;   // keys of it that a warpgroup multiplies, with a pair of the queries
-constexpr int QUERY_BYTES = HEADS * DIM, PAIR_BYTES = 2 * QUERY_BYTES;
-constexpr int HALF_BYTES = HALF * DIM, TILE_BYTES = TILE * DIM;
+// A warpgroup multiplies half of a tile by half of a block.
+constexpr int HALF_TILE = 64, HALF_BLOCK = 2;
+constexpr int QUERY_BYTES = HEADS * DIM, HALF_BLOCK_BYTES = HALF_BLOCK * QUERY_BYTES;
+constexpr int TILE_BYTES = TILE * DIM, HALF_TILE_BYTES = HALF_TILE * DIM;
 constexpr int COMPUTING = 512, FEEDING = 128, THREADS = COMPUTING + FEEDING;
 constexpr int ROWS = 16;   // of a tile, that a warp has
 constexpr int SEGMENTS = TILE / ROWS;  // of a query's candidates: one a warp that meets the query
@@ -42,11 +43,12 @@ constexpr int STAGES = Tuning::STAGES;
 constexpr int CAPACITY = Tuning::CAPACITY;
 constexpr int MOST_BLOCKS = 1024;  // of a launch
 constexpr int MOST_CTAS = 132;     // of a launch, one an SM
-constexpr int PAIR = 2;            // CTAs of a cluster of the filter
+constexpr int CLUSTER = 2;         // CTAs of one, in the filter
+constexpr int PAIR = CLUSTER;      // blocks, one for each CTA of a cluster
 constexpr int MOST_PIECES = MOST_CTAS;  // of a block there
 constexpr int MOST_KEYS = 1 << 20;
 
-static_assert(COMPUTING == 128 * (TILE / HALF) * (BLOCK / 2), "a warpgroup for each product");
+static_assert(COMPUTING == 128 * (TILE / HALF_TILE) * (BLOCK / HALF_BLOCK), "a warpgroup for each product");
 static_assert(int64_t{MOST_BLOCKS} * (MOST_KEYS / TILE) * MOST_CTAS < INT32_MAX,
               "a tile of the line times a CTA");
 static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDING_REGISTERS) <=
@@ -87,7 +89,7 @@ struct Piece {
 
 // What the warps that compute know of a piece and the queries of its block.
 struct Rows {
-  alignas(16) float weights[BLOCK / 2][4][32];  // of a pair, in a lane of a quad: weight_place()
+  alignas(16) float weights[BLOCK / HALF_BLOCK][4][32];  // [half][lane of a quad][weight_place()]
   int row[BLOCK];     // -1: none
   int start[BLOCK];   // of the range
   int length[BLOCK];  // 0: not scored here
@@ -103,7 +105,7 @@ struct Told {
   int* known;      // how many are known of the query, where it tells
 };
 
-// Products of a pair of queries lie in lanes so that each lane has one query: lanes l and l ^ 2 of
+// Products of half a block lie in lanes so that each lane has one query: lanes l and l ^ 2 of
 // a quad, half of the heads each, have query l % 2.
 __device__ __forceinline__ int lane_of(int query, int head) { return head / 2 % 2 * 2 + query; }
 __device__ __forceinline__ int weight_place(int head) { return head / 4 * 2 + head % 2; }
@@ -122,7 +124,7 @@ struct SharedMemory {
   int first_tile[MOST_BLOCKS];
   RankMemory rank;
   alignas(8) uint64_t full[STAGES], free[STAGES], block_full[2], block_free[2];
-  uint64_t free_in_both[STAGES];  // of a pair
+  uint64_t free_in_both[STAGES];  // of a cluster
 };
 
 static_assert(sizeof(SharedMemory) <= 227 * 1024, "what sm_90 gives a CTA");
@@ -234,7 +236,7 @@ __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& ar
   const int all = static_cast<int>(totals), all_joint = static_cast<int>(totals >> 32);
   const bool in_pairs = MODE == Mode::FILTER && PAIR * all_joint <= all + all / Tuning::SPARE;
   if (in_pairs) own[0] = joint;
-  const int team = in_pairs ? PAIR : 1, total = in_pairs ? all_joint : all;
+  const int team = in_pairs ? CLUSTER : 1, total = in_pairs ? all_joint : all;
   int before = static_cast<int>(in_pairs ? befores >> 32 : befores);
   const int items = (args.num_queries + BLOCK * team - 1) / (BLOCK * team);
 #pragma unroll

@@ -19,8 +19,8 @@
 // share the tiles of two blocks, and each tile leaves the L2 once for both; where too many blocks
 // see other keys than their neighbours, each CTA goes alone there too. Queries stay in shared
 // memory while keys go through a ring of six tiles. Four warps feed, by the copy engine where keys
-// follow one another. Four warpgroups multiply half of a tile's keys by a pair of the queries each:
-// keys are the M of the instruction, so that the sum over heads stays in a quad. While one weighs
+// follow one another. Four warpgroups multiply half of a tile by half of a block each: keys
+// are the M of the instruction, so that the sum over heads stays in a quad. While one weighs
 // its products, the tensor cores work for the others.
 //
 // Flops: 16 384 a score, the tensor cores are the roof; the ReLU and the weights take half as long
@@ -57,7 +57,7 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
   for (int stage = 0; stage < STAGES; ++stage) {
     init_barrier(&shared.full[stage], MODE == Mode::SAMPLE ? FEEDING : 32 + 1);  // and bytes
     init_barrier(&shared.free[stage], SPEAKERS);
-    init_barrier(&shared.free_in_both[stage], PAIR);
+    init_barrier(&shared.free_in_both[stage], CLUSTER);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -140,8 +140,8 @@ void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream,
     launch(is_few ? warp_threshold_kernel : threshold_kernel, args,
            is_few ? (args.num_queries + WARPS - 1) / WARPS : args.num_queries, GUESSING, 0, stream,
            is_first && !is_sampled);
-    launch(score_kernel<Mode::FILTER>, args, sms / PAIR * PAIR, THREADS, SCORE_BYTES, stream, false,
-           PAIR);
+    launch(score_kernel<Mode::FILTER>, args, sms / CLUSTER * CLUSTER, THREADS, SCORE_BYTES, stream, false,
+           CLUSTER);
   }
   launch(select_kernel, args, args.num_queries, SELECTING, select_bytes, stream,
          is_first && !is_scored);

@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_weights(const Rows& rows, float (&weights)[
   }
 }
 
-// Warpgroups: two halves of a tile's keys by two pairs of queries. While one weighs its sums, the
+// Warpgroups: two halves of a tile by two halves of the block. While one weighs its sums, the
 // products of others are under way; while its own are, it passes on the scores of the tile before.
 template <Mode MODE>
 __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
   // What a shuffle returns is kept in its register, not computed anew for each tile.
   const int row = __shfl_sync(FULL, row_in_tile(), threadIdx.x % 32);
   const bool speaks = row % ROWS == 0;  // SPEAKERS lanes of a warp
-  const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_BYTES);
+  const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_TILE_BYTES);
   while (true) {
     wait_cta_phase(&shared.block_full[buffer.at()], buffer.parity());
     const Rows& rows = shared.rows[buffer.at()];
@@ -111,7 +111,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
     Score score = {};
     load_weights(rows, weights);
     const uint32_t queries =
-        lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * PAIR_BYTES);
+        lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * HALF_BLOCK_BYTES);
 #pragma unroll 1
     for (int tile = first; tile < end; ++tile) {
       wait_cta_phase(&shared.full[stage.at], stage.parity);

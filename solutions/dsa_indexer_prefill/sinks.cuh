@@ -11,7 +11,7 @@
 namespace {
 
 // A lane takes the scores of one query of the block.
-__device__ __forceinline__ int query_of(uint32_t thread) { return thread / 256 * 2 + thread % 2; }
+__device__ __forceinline__ int query_of(uint32_t thread) { return thread / 256 * HALF_BLOCK + thread % HALF_BLOCK; }
 __device__ __forceinline__ int own_query() { return query_of(threadIdx.x); }
 
 // The range of the lane's query, as far as it is scored.

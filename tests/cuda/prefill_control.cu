@@ -27,7 +27,7 @@ __device__ __forceinline__ void compute_part(SharedMemory& shared, const Args& a
   Side buffer;
   const int row = __shfl_sync(FULL, row_in_tile(), threadIdx.x % 32);
   const bool speaks = row % ROWS == 0;
-  const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_BYTES);
+  const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_TILE_BYTES);
   float checksum = 0.0f;
   while (true) {
     wait_cta_phase(&shared.block_full[buffer.at()], buffer.parity());
@@ -39,7 +39,7 @@ __device__ __forceinline__ void compute_part(SharedMemory& shared, const Args& a
     Score score = {};
     if (WEIGHS) load_weights(rows, weights);
     const uint32_t queries =
-        lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * PAIR_BYTES);
+        lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * HALF_BLOCK_BYTES);
 #pragma unroll 1
     for (int tile = first; tile < end; ++tile) {
       wait_cta_phase(&shared.full[stage.at], stage.parity);
@@ -122,7 +122,7 @@ void launch_part(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
       << "prefill control: expected the scratch of select_topk, got " << table.size(0)
       << " words and " << area.size(0) << " bytes";
   const auto start = [&](auto kernel) {
-    launch(kernel, args, sms / PAIR * PAIR, THREADS, sizeof(SharedMemory), stream, true, PAIR);
+    launch(kernel, args, sms / CLUSTER * CLUSTER, THREADS, sizeof(SharedMemory), stream, true, CLUSTER);
   };
   if (part == static_cast<int>(Part::PRODUCTS)) return start(part_kernel<Part::PRODUCTS>);
   if (part == static_cast<int>(Part::SCORES)) return start(part_kernel<Part::SCORES>);
