@@ -13,14 +13,14 @@
 namespace {
 
 constexpr int HEADS = 64, DIM = 128, TOPK = 2048;
-constexpr int BLOCK = 4;   // queries that a CTA scores together
+constexpr int BLOCK = 4;   // queries that a CTA scores together: its members 0 to 3
 constexpr int TILE = 128;  // keys of a stage
 // A warpgroup multiplies half of a tile by half of a block.
 constexpr int HALF_TILE = 64, HALF_BLOCK = 2;
 constexpr int QUERY_BYTES = HEADS * DIM, HALF_BLOCK_BYTES = HALF_BLOCK * QUERY_BYTES;
 constexpr int TILE_BYTES = TILE * DIM, HALF_TILE_BYTES = HALF_TILE * DIM;
 constexpr int COMPUTING = 512, FEEDING = 128, THREADS = COMPUTING + FEEDING;
-constexpr int ROWS = 16;   // of a tile, that a warp has
+constexpr int ROWS = 16;  // of a tile, that a warp has
 constexpr int SEGMENTS = TILE / ROWS;  // of a query's candidates: one a warp that meets the query
 constexpr int SPEAKERS = 2 * (COMPUTING / 32);  // lanes that say for their warp that it is done
 constexpr uint32_t FULL = ~0u;
@@ -28,27 +28,28 @@ constexpr uint32_t FULL = ~0u;
 // Reasoned, not measured, but for SHORT_STRETCH, which was measured in turns with STRETCH:
 // docs/kernels/dsa_indexer_prefill.md, "Native route", and docs/log.md.
 struct Tuning {
-  static constexpr int STAGES = 6;              // 96 KiB of keys
+  static constexpr int STAGES = 6;  // 96 KiB of keys
   static constexpr int COMPUTING_REGISTERS = 112, FEEDING_REGISTERS = 32;
-  static constexpr int STRETCH = 48;            // keys of which one is sampled
-  static constexpr int SHORT_STRETCH = 64;      // the same in contexts of at most SHORT keys:
-  static constexpr int SHORT = 16384;           // their sample fills two tiles
-  static constexpr int SPARE = 32;              // pairs of blocks: at most 1/32 more tiles
-  static constexpr int WANTED = 3840;           // candidates: rank 81 of a sample, 61 if short
-  static constexpr int WHOLE = 5120;            // keys of a range that are all candidates
-  static constexpr int CAPACITY = 832;          // candidates of a query in a segment: 480 are usual
-  static constexpr int UNTOLD = 4;              // ties that a warp keeps before it tells of them
+  static constexpr int STRETCH = 48;        // keys of which one is sampled
+  static constexpr int SHORT_STRETCH = 64;  // the same in contexts of at most SHORT keys:
+  static constexpr int SHORT = 16384;       // their sample fills two tiles
+  static constexpr int SPARE = 32;          // pairs where these take at most 1/32 more tiles
+  static constexpr int WANTED = 3840;       // candidates: rank 81 of a sample, 61 if short
+  static constexpr int WHOLE = 5120;        // keys of a range that are all candidates
+  static constexpr int CAPACITY = 832;      // candidates of a query in a segment: 480 are usual
+  static constexpr int UNTOLD = 4;          // ties that a warp may store and not tell of
 };
 constexpr int STAGES = Tuning::STAGES;
 constexpr int CAPACITY = Tuning::CAPACITY;
-constexpr int MOST_BLOCKS = 1024;  // of a launch
-constexpr int MOST_CTAS = 132;     // of a launch, one an SM
-constexpr int CLUSTER = 2;         // CTAs of one, in the filter
-constexpr int PAIR = CLUSTER;      // blocks, one for each CTA of a cluster
-constexpr int MOST_PIECES = MOST_CTAS;  // of a block there
+constexpr int MOST_BLOCKS = 1024;       // of a launch
+constexpr int MOST_CTAS = 132;          // of a launch, one an SM
+constexpr int CLUSTER = 2;              // CTAs of one, in the filter
+constexpr int PAIR = CLUSTER;           // blocks, one for each CTA of a cluster
+constexpr int MOST_PIECES = MOST_CTAS;  // of a block
 constexpr int MOST_KEYS = 1 << 20;
 
-static_assert(COMPUTING == 128 * (TILE / HALF_TILE) * (BLOCK / HALF_BLOCK), "a warpgroup for each product");
+static_assert(COMPUTING == 128 * (TILE / HALF_TILE) * (BLOCK / HALF_BLOCK),
+              "a warpgroup for each product");
 static_assert(int64_t{MOST_BLOCKS} * (MOST_KEYS / TILE) * MOST_CTAS < INT32_MAX,
               "a tile of the line times a CTA");
 static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDING_REGISTERS) <=
@@ -61,23 +62,23 @@ struct Share {
 };
 
 struct Args {
-  CUtensorMap map;        // codes, a box: 16 keys
-  const uint8_t* query;   // [Q, 64, 128] e4m3
-  const uint8_t* codes;   // [N, 128] e4m3
-  const float* scales;    // [N]
-  const float* weights;   // [Q, 64]
-  const int* starts;      // [Q]
-  const int* ends;        // [Q]
-  int* ids;               // [Q, 2048]
-  float* thresholds;      // [Q]: what a candidate scores at least
-  int* known;             // [Q]: stored candidates that warps have told of
-  Share* shares;          // [blocks]
-  int* counts;            // [areas, 8]: what each segment was offered
-  int* failed;            // [1 + Q]: how many queries need repair, and which
+  CUtensorMap map;         // codes, a box: 16 keys
+  const uint8_t* queries;  // [Q, 64, 128] e4m3
+  const uint8_t* codes;    // [N, 128] e4m3
+  const float* scales;     // [N]
+  const float* weights;    // [Q, 64]
+  const int* starts;       // [Q]
+  const int* ends;         // [Q]
+  int* ids;                // [Q, 2048]
+  float* thresholds;       // [Q]: what a candidate scores at least
+  int* known;              // [Q]: stored candidates that warps have told of
+  Share* shares;           // [blocks]
+  int* counts;             // [areas, 8]: what each segment was offered
+  int* failed;             // [1 + Q]: how many queries need repair, and which
   // One memory, for one of these at a time:
-  float* samples;         // [Q, slots]
-  uint2* candidates;      // [areas, 8, CAPACITY]: bits of the score, key
-  uint32_t* orders;       // [CTAs of the repair, 4, N]: of the scores
+  float* samples;     // [Q, slots]
+  uint2* candidates;  // [areas, 8, CAPACITY]: bits of the score, key
+  uint32_t* orders;   // [CTAs of the repair, 4, N]: of the scores
   int num_queries, num_keys, stretch, slots, most_candidates;
 };
 
@@ -87,10 +88,11 @@ struct Piece {
   int pieces;  // of the block, where this is the first one; else 0
 };
 
-// What the warps that compute know of a piece and the queries of its block.
-struct Rows {
-  alignas(16) float weights[BLOCK / HALF_BLOCK][4][32];  // [half][lane of a quad][weight_place()]
-  int row[BLOCK];     // -1: none
+// What the warps that compute are told of a piece and the queries of its block.
+struct Job {
+  // [half of the block][lane of a quad][weight_place()]
+  alignas(16) float weights[BLOCK / HALF_BLOCK][4][32];
+  int query[BLOCK];   // which a member is; -1: none
   int start[BLOCK];   // of the range
   int length[BLOCK];  // 0: not scored here
   float threshold[BLOCK];
@@ -100,31 +102,33 @@ struct Rows {
 // What a warp has told of a query's candidates in its segment.
 struct Told {
   int new_ties;    // scores at the threshold that it has not told of
-  uint32_t place;  // behind the last one that it has
+  uint32_t place;  // behind the last one that it has told of
   uint32_t end;    // of the segment
   int* known;      // how many are known of the query, where it tells
 };
 
-// Products of half a block lie in lanes so that each lane has one query: lanes l and l ^ 2 of
-// a quad, half of the heads each, have query l % 2.
-__device__ __forceinline__ int lane_of(int query, int head) { return head / 2 % 2 * 2 + query; }
+// Products of half a block lie in lanes so that each lane has one query: lanes l and l ^ 2 of a
+// quad, half of the heads each, have the first or the second, l % 2. Such an index is in_half; that
+// in the whole block, member.
+__device__ __forceinline__ int lane_of(int in_half, int head) { return head / 2 % 2 * 2 + in_half; }
 __device__ __forceinline__ int weight_place(int head) { return head / 4 * 2 + head % 2; }
-__device__ __forceinline__ int column_of(int query, int head) {
-  return weight_place(head) / 2 * 8 + lane_of(query, head) * 2 + head % 2;
+__device__ __forceinline__ int column_of(int in_half, int head) {
+  return weight_place(head) / 2 * 8 + lane_of(in_half, head) * 2 + head % 2;
 }
 
 struct SharedMemory {
   alignas(1024) uint8_t queries[2][BLOCK * QUERY_BYTES];  // of this block and the next
   alignas(1024) uint8_t tiles[STAGES][TILE_BYTES];
   float scales[STAGES][TILE];
-  Rows rows[2];
+  Job jobs[2];
   Told told[BLOCK][SEGMENTS];
-  int team, items;  // CTAs that take a block each of the same tiles; how many blocks or pairs
-  int before[MOST_BLOCKS + 1];  // tiles of the blocks before, or of the pairs
+  int team;   // CTAs that go through the same tiles, with a block each
+  int items;  // blocks, or pairs, of the line
+  int before[MOST_BLOCKS + 1];  // tiles of the items before
   int first_tile[MOST_BLOCKS];
   RankMemory rank;
   alignas(8) uint64_t full[STAGES], free[STAGES], block_full[2], block_free[2];
-  uint64_t free_in_both[STAGES];  // of a cluster
+  uint64_t free_in_both[STAGES];  // CTAs of a team of two
 };
 
 static_assert(sizeof(SharedMemory) <= 227 * 1024, "what sm_90 gives a CTA");
@@ -144,13 +148,11 @@ __device__ __forceinline__ int team_of(const SharedMemory& shared) {
 
 struct Range {
   int start, length;  // cut to the keys that there are; an empty one has length 0
-  __device__ int first_tile() const { return start / TILE; }
-  __device__ int tiles() const { return (start + length + TILE - 1) / TILE - first_tile(); }
 };
 
-__device__ __forceinline__ Range load_range(const Args& args, int row) {
-  const int start = max(__ldg(args.starts + row), 0);  // and ends, or their difference may wrap
-  const int end = max(min(__ldg(args.ends + row), args.num_keys), 0);
+__device__ __forceinline__ Range load_range(const Args& args, int query) {
+  const int start = max(__ldg(args.starts + query), 0);  // and ends, or their difference may wrap
+  const int end = max(min(__ldg(args.ends + query), args.num_keys), 0);
   return {start, max(end - start, 0)};
 }
 
@@ -174,8 +176,8 @@ __device__ constexpr int unscored() {
 }
 
 template <Mode MODE>
-__device__ __forceinline__ int row_of(const Args& args, int block, int query) {
-  const int at = block * BLOCK + query;
+__device__ __forceinline__ int query_of(const Args& args, int block, int member) {
+  const int at = block * BLOCK + member;
   if (MODE != Mode::REPAIR) return at < args.num_queries ? at : -1;
   return at < args.failed[0] ? args.failed[1 + at] : -1;
 }
@@ -192,10 +194,10 @@ template <Mode MODE>
 __device__ __forceinline__ Span find_span(const Args& args, int block) {
   Span span;
 #pragma unroll
-  for (int query = 0; query < BLOCK; ++query) {
-    const int row = row_of<MODE>(args, block, query);
-    if (row < 0) continue;
-    const Range range = load_range(args, row);
+  for (int member = 0; member < BLOCK; ++member) {
+    const int query = query_of<MODE>(args, block, member);
+    if (query < 0) continue;
+    const Range range = load_range(args, query);
     if (range.length > unscored<MODE>()) span.include(range.start, range.start + range.length);
   }
   return span;
@@ -214,7 +216,7 @@ __device__ __forceinline__ Tiles tiles_of(const Args& args, const Span& span) {
 }
 
 // Finds the line of all tiles, those of a block, or of a pair of blocks, behind those of the one
-// before. It is cut into equal shares, one a team. The filter's teams are pairs where these go
+// before. It is cut into equal shares, one a team. The filter's line is of pairs where these go
 // through hardly more tiles than blocks do: all CTAs find the same, from all ranges.
 template <Mode MODE>
 __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& args) {
@@ -264,7 +266,7 @@ template <Mode MODE>
 struct Walk {
   const SharedMemory& shared;
   const Args& args;
-  int item, tile, end;  // in the repair: a block, of none, and of how many
+  int item, tile, end;  // of the line, up to its share's end; in the repair a block, 0, and blocks
 
   __device__ Walk(const SharedMemory& shared, const Args& args) : shared(shared), args(args) {
     if (MODE == Mode::REPAIR) {
@@ -305,10 +307,12 @@ struct Walk {
   }
 };
 
-// Where the candidates of a query in a piece go, a segment a warp: where the block begins, the
-// query's own area; else one of the CTA's four, as a CTA begins in the middle of one block at most.
-__device__ __forceinline__ int area_of(const Args& args, int row, int query, int cta, bool begins) {
-  return begins ? row : args.num_queries + cta * BLOCK + query;
+// Where the candidates of a query in a piece go, a segment a warp: for the first piece of its block
+// the query's own area; else one of the CTA's four, as a CTA begins in the middle of one block at
+// most.
+__device__ __forceinline__ int area_of(const Args& args, int query, int member, int cta,
+                                       bool is_first) {
+  return is_first ? query : args.num_queries + cta * BLOCK + member;
 }
 
 }  // namespace

@@ -140,8 +140,8 @@ void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream,
     launch(is_few ? warp_threshold_kernel : threshold_kernel, args,
            is_few ? (args.num_queries + WARPS - 1) / WARPS : args.num_queries, GUESSING, 0, stream,
            is_first && !is_sampled);
-    launch(score_kernel<Mode::FILTER>, args, sms / CLUSTER * CLUSTER, THREADS, SCORE_BYTES, stream, false,
-           CLUSTER);
+    launch(score_kernel<Mode::FILTER>, args, sms / CLUSTER * CLUSTER, THREADS, SCORE_BYTES, stream,
+           false, CLUSTER);
   }
   launch(select_kernel, args, args.num_queries, SELECTING, select_bytes, stream,
          is_first && !is_scored);
@@ -170,26 +170,26 @@ int64_t count_areas(const Args& args) { return args.num_queries + MOST_CTAS * BL
 
 // Pointers into the table, [words] int32. Returns how many words it takes.
 int64_t lay_out_table(Args& args, int* table) {
-  const int64_t queries = args.num_queries, blocks = (queries + BLOCK - 1) / BLOCK;
+  const int64_t num_queries = args.num_queries, blocks = (num_queries + BLOCK - 1) / BLOCK;
   int* at = table;
   args.shares = reinterpret_cast<Share*>(at), at += sizeof(Share) / sizeof(int) * blocks;
   args.counts = at, at += count_areas(args) * SEGMENTS;
-  args.thresholds = reinterpret_cast<float*>(at), at += queries;
-  args.known = at, at += queries;
-  args.failed = at, at += 1 + queries;
+  args.thresholds = reinterpret_cast<float*>(at), at += num_queries;
+  args.known = at, at += num_queries;
+  args.failed = at, at += 1 + num_queries;
   return at - table;
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
 // table [words] int32, area [bytes] uint8: scratch. most_queries: of a group of launches.
 // most_candidates: of a query, that a selecting CTA takes.
-void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
+void select_topk(tvm::ffi::TensorView queries, tvm::ffi::TensorView codes,
                  tvm::ffi::TensorView scales, tvm::ffi::TensorView weights,
                  tvm::ffi::TensorView starts, tvm::ffi::TensorView ends, tvm::ffi::TensorView ids,
                  tvm::ffi::TensorView table, tvm::ffi::TensorView area, int64_t most_queries,
                  int64_t most_candidates) {
-  const int64_t num_queries = query.size(0), num_keys = codes.size(0);
-  const DLDevice device = query.device();
+  const int64_t num_queries = queries.size(0), num_keys = codes.size(0);
+  const DLDevice device = queries.device();
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   int sms = 0;
@@ -203,7 +203,7 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
   for (int64_t first = 0; first < num_queries; first += most_queries) {
     Args args = {};
     args.map = map;
-    args.query = static_cast<const uint8_t*>(query.data_ptr()) + first * QUERY_BYTES;
+    args.queries = static_cast<const uint8_t*>(queries.data_ptr()) + first * QUERY_BYTES;
     args.codes = static_cast<const uint8_t*>(codes.data_ptr());
     args.scales = static_cast<const float*>(scales.data_ptr());
     args.weights = static_cast<const float*>(weights.data_ptr()) + first * HEADS;

@@ -10,14 +10,14 @@ namespace {
 constexpr int BINS_LOG = 11, BINS = 1 << BINS_LOG;
 constexpr int FEW = 64;  // orders that are ranked by comparing each with all others
 
-// Orders, the integers that compare as their scores do: 0 is below every score's.
+// An order is an integer that compares as its score does; 0 is below that of every score.
 constexpr uint32_t NO_SCORE = 0, LEAST_ORDER = 1, NAN_ORDER = ~0u - 1;
 
 struct RankMemory {
   alignas(16) int bins[BINS];
   uint64_t warp_sums[32];
   int found_bin, found_above;
-  int stored[2];  // ids above the bracket, ids in it
+  int stored[2];  // how many above the bracket, how many in it
   uint32_t few_orders[FEW];
   int few_ids[FEW];
   uint32_t least, most;
@@ -83,10 +83,10 @@ struct Orders {
   }
 };
 
-// A bracket of the need-th largest of `count` orders. None is above `high`; what is below `low`, 1 at
-// least, does not count. Each pass counts in 2048 equal bins and goes on in one: three at most,
-// until only `enough` orders are left in the bracket, or one value. The first THREADS threads of
-// the CTA call it; a thread asks for order_at(i), i < count, AT_ONCE together.
+// A bracket of the need-th largest of `count` orders, none of which is above `high`; those below
+// `low`, which is 1 or more, do not count. Each pass counts in 2048 equal bins and goes on in one:
+// three at most, until only `enough` orders are left in the bracket, or one value. Called by the
+// first THREADS threads of the CTA; each asks for order_at(i), i < count, AT_ONCE at a time.
 template <int THREADS, int AT_ONCE, typename OrderAt>
 __device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int need, uint32_t low,
                                              uint32_t high, int enough, OrderAt order_at) {
@@ -125,8 +125,8 @@ __device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int 
   return {low, high, above, inside};
 }
 
-// Stores the ids of the few orders in a bracket that are among the `need` largest. Of equal ones the
-// one listed first is larger.
+// Stores the ids of a bracket's few orders as far as these are among the `need` largest. Of equal
+// ones the one listed first is larger.
 __device__ __forceinline__ void store_few(const RankMemory& memory, int need,
                                           const Bracket& bracket, int* ids) {
   const int mine = threadIdx.x;
@@ -140,11 +140,12 @@ __device__ __forceinline__ void store_few(const RankMemory& memory, int need,
   if (place < need) ids[place] = memory.few_ids[mine];
 }
 
-// Stores `need` ids: those of all orders above the bracket, and of those in it the largest, of which
-// there are at most FEW, unless they are equal.
+// Stores `need` ids: of all orders above the bracket, and of the largest in it, where at most FEW
+// are, unless they are equal.
 template <int THREADS, int AT_ONCE, typename OrderAt, typename IdAt>
 __device__ __forceinline__ void store_best(RankMemory& memory, int count, int need,
-                                           const Bracket& bracket, OrderAt order_at, IdAt id_at, int* ids) {
+                                           const Bracket& bracket, OrderAt order_at, IdAt id_at,
+                                           int* ids) {
   const int lane = threadIdx.x % 32;
   const uint32_t before = (1u << lane) - 1;
   const bool is_tie = bracket.low == bracket.high;

@@ -10,7 +10,7 @@
 namespace {
 
 constexpr int GUESSING = 256, SELECTING = 512;  // threads
-constexpr int CLOSE = 3;  // of the sample: so near to its rank a threshold may lie
+constexpr int CLOSE = 3;  // samples among which a threshold may lie: so near to its rank
 constexpr int HELD = 16;  // samples in a lane's registers
 constexpr int FEW_SLOTS = 32 * HELD;
 
@@ -18,7 +18,7 @@ constexpr int FEW_SLOTS = 32 * HELD;
 struct Samples {
   const float* scores;
   int count, need;
-  __device__ Samples(const Args& args, int row, const Range& range) {
+  __device__ Samples(const Args& args, int query, const Range& range) {
     const int end = range.start + range.length;
     int first = range.start / args.stretch, last = (end - 1) / args.stretch;
     first += sampled_key(args.stretch, first) < range.start;
@@ -26,7 +26,7 @@ struct Samples {
     count = last - first + 1;
     need = min(static_cast<int>(static_cast<int64_t>(count) * Tuning::WANTED / range.length) + 1,
                count);
-    scores = args.samples + static_cast<int64_t>(row) * args.slots + first;
+    scores = args.samples + static_cast<int64_t>(query) * args.slots + first;
   }
 };
 
@@ -40,25 +40,25 @@ __device__ __forceinline__ float threshold_of(uint32_t order) {
 // Grid: (Q,)
 __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_constant__ Args args) {
   __shared__ RankMemory memory;
-  const int row = blockIdx.x;
+  const int query = blockIdx.x;
   allow_next_launch();
-  const Range range = load_range(args, row);
+  const Range range = load_range(args, query);
   wait_for_launches_before();
-  if (row == 0 && threadIdx.x == 0) args.failed[0] = 0;
-  if (threadIdx.x == 0) args.known[row] = 0;
+  if (query == 0 && threadIdx.x == 0) args.failed[0] = 0;
+  if (threadIdx.x == 0) args.known[query] = 0;
   if (range.length <= Tuning::WHOLE) {
-    if (threadIdx.x == 0) args.thresholds[row] = -INFINITY;
+    if (threadIdx.x == 0) args.thresholds[query] = -INFINITY;
     return;
   }
-  const Samples samples(args, row, range);
+  const Samples samples(args, query, range);
   const Bracket bracket =
       find_rank<GUESSING, 12>(memory, samples.count, samples.need, order_of(-INFINITY), NAN_ORDER,
                               CLOSE, [&](int i) { return order_of(samples.scores[i]); });
-  if (threadIdx.x == 0) args.thresholds[row] = threshold_of(bracket.low);
+  if (threadIdx.x == 0) args.thresholds[query] = threshold_of(bracket.low);
 }
 
-// An order that `need` of the samples reach, and one more at most, unless some are equal. By halves:
-// the warp holds all of at most FEW_SLOTS samples.
+// An order that `need` of the samples reach, and one more at most, unless some are equal. It is
+// found by halves: the warp holds all of at most FEW_SLOTS samples.
 __device__ __forceinline__ uint32_t find_close(const Samples& samples) {
   uint32_t orders[HELD], low = ~0u, high = 0;
 #pragma unroll
@@ -88,16 +88,16 @@ __device__ __forceinline__ uint32_t find_close(const Samples& samples) {
 // Grid: (ceil(Q / 8),)
 __global__ void __launch_bounds__(GUESSING)
     warp_threshold_kernel(const __grid_constant__ Args args) {
-  const int row = blockIdx.x * (GUESSING / 32) + threadIdx.x / 32;
+  const int query = blockIdx.x * (GUESSING / 32) + threadIdx.x / 32;
   allow_next_launch();
-  const Range range = row < args.num_queries ? load_range(args, row) : Range{0, 0};
+  const Range range = query < args.num_queries ? load_range(args, query) : Range{0, 0};
   wait_for_launches_before();
-  if (row == 0 && threadIdx.x == 0) args.failed[0] = 0;
-  if (row >= args.num_queries) return;
+  if (query == 0 && threadIdx.x == 0) args.failed[0] = 0;
+  if (query >= args.num_queries) return;
   const bool is_whole = range.length <= Tuning::WHOLE;
   const float threshold =
-      is_whole ? -INFINITY : threshold_of(find_close(Samples(args, row, range)));
-  if (threadIdx.x % 32 == 0) args.thresholds[row] = threshold, args.known[row] = 0;
+      is_whole ? -INFINITY : threshold_of(find_close(Samples(args, query, range)));
+  if (threadIdx.x % 32 == 0) args.thresholds[query] = threshold, args.known[query] = 0;
 }
 
 // In shared memory, in front of the orders of args.most_candidates candidates and, behind those,
@@ -122,7 +122,7 @@ __device__ __forceinline__ void list_range(const Range& range, int* ids) {
 }
 
 // Finds the query's segments. Returns how many candidates they hold; 0 where one was dropped.
-__device__ __forceinline__ int find_segments(Selection& shared, const Args& args, int row,
+__device__ __forceinline__ int find_segments(Selection& shared, const Args& args, int query,
                                              const Share& share) {
   constexpr int EACH = (MOST_PIECES * SEGMENTS + SELECTING - 1) / SELECTING;
   const int first = threadIdx.x * EACH, segments = share.pieces * SEGMENTS;
@@ -130,7 +130,7 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
   bool is_dropped = false;
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {  // of the query's own area: they need not wait for the share
-    found[i] = row * SEGMENTS + first + i;
+    found[i] = query * SEGMENTS + first + i;
     counts[i] = first + i < SEGMENTS ? args.counts[found[i]] : 0;
   }
 #pragma unroll
@@ -138,7 +138,7 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
     if (first + i >= segments) continue;
     const int nth = (first + i) / SEGMENTS;
     if (nth > 0) {
-      const int area = area_of(args, row, row % BLOCK, share.first + nth * share.step, false);
+      const int area = area_of(args, query, query % BLOCK, share.first + nth * share.step, false);
       found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
       counts[i] = args.counts[found[i]];
     }
@@ -227,18 +227,18 @@ __device__ __forceinline__ void load_candidates(Selection& shared, const Args& a
 __global__ void __launch_bounds__(SELECTING, 3) select_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Selection& shared = *reinterpret_cast<Selection*>(memory);
-  const int row = blockIdx.x;
-  int* ids = args.ids + static_cast<int64_t>(row) * TOPK;
+  const int query = blockIdx.x;
+  int* ids = args.ids + static_cast<int64_t>(query) * TOPK;
   allow_next_launch();
-  const Range range = load_range(args, row);
+  const Range range = load_range(args, query);
   if (threadIdx.x == 0) shared.is_dropped = 0, shared.rank.least = ~0u, shared.rank.most = 0;
   __syncthreads();
   wait_for_launches_before();
   if (range.length <= TOPK) return list_range(range, ids);
-  const Share share = args.shares[row / BLOCK];
-  const int count = find_segments(shared, args, row, share);
+  const Share share = args.shares[query / BLOCK];
+  const int count = find_segments(shared, args, query, share);
   if (count < TOPK || count > args.most_candidates) {
-    if (threadIdx.x == 0) args.failed[1 + atomicAdd(&args.failed[0], 1)] = row;
+    if (threadIdx.x == 0) args.failed[1 + atomicAdd(&args.failed[0], 1)] = query;
     return;
   }
   load_candidates(shared, args, share.pieces * SEGMENTS, count);
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(SELECTING, 3) select_kernel(const __grid_const
   const Bracket bracket = find_rank<SELECTING, 8>(shared.rank, count, TOPK, shared.rank.least,
                                                   shared.rank.most, FEW, order_at);
   store_best<SELECTING, 2>(shared.rank, count, TOPK, bracket, order_at,
-                        [&](int i) { return candidate_ids[i]; }, ids);
+                           [&](int i) { return candidate_ids[i]; }, ids);
 }
 
 }  // namespace

@@ -11,15 +11,17 @@
 namespace {
 
 // A lane takes the scores of one query of the block.
-__device__ __forceinline__ int query_of(uint32_t thread) { return thread / 256 * HALF_BLOCK + thread % HALF_BLOCK; }
-__device__ __forceinline__ int own_query() { return query_of(threadIdx.x); }
+__device__ __forceinline__ int member_of(uint32_t thread) {
+  return thread / 256 * HALF_BLOCK + thread % HALF_BLOCK;
+}
+__device__ __forceinline__ int own_member() { return member_of(threadIdx.x); }
 
 // The range of the lane's query, as far as it is scored.
 struct OwnRange {
   int start;
   uint32_t length;
-  __device__ explicit OwnRange(const Rows& rows)
-      : start(rows.start[own_query()]), length(rows.length[own_query()]) {}
+  __device__ explicit OwnRange(const Job& job)
+      : start(job.start[own_member()]), length(job.length[own_member()]) {}
   __device__ bool holds(int key) const { return static_cast<uint32_t>(key - start) < length; }
 };
 
@@ -32,16 +34,16 @@ struct Sink<Mode::SAMPLE> {
   int stretch;
   float* samples;
 
-  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
-      : range(rows), stretch(args.stretch) {
-    const int row = max(rows.row[own_query()], 0);
-    samples = args.samples + static_cast<int64_t>(row) * args.slots;
+  __device__ Sink(SharedMemory&, const Args& args, const Job& job)
+      : range(job), stretch(args.stretch) {
+    const int query = max(job.query[own_member()], 0);
+    samples = args.samples + static_cast<int64_t>(query) * args.slots;
   }
   __device__ void take(float score, int tile, int row) {
     const int slot = place_of(tile, row);
     if (range.holds(sampled_key(stretch, slot))) samples[slot] = score;
   }
-  __device__ void close(SharedMemory&, const Args&, const Rows&, int) {}
+  __device__ void close(SharedMemory&, const Args&, const Job&, int) {}
 };
 
 // Each warp has a segment of a query's candidates to itself: places follow from votes alone. Scores
@@ -53,26 +55,26 @@ template <>
 struct Sink<Mode::FILTER> {
   SharedMemory& shared;
   const Args& args;
-  const Rows& rows;
+  const Job& job;
   float threshold;
-  uint32_t place;       // of the segment, behind the last one stored
-  int first_whole;      // tiles that the ranges of both of the warp's queries hold all of
-  uint32_t whole;       // so many of them
-  float held;           // a candidate of the lane's that is not stored yet: its score
-  int held_tile = -1;   // and tile; -1: none
+  uint32_t place;      // in the segment, behind the last one stored
+  int first_whole;     // the first tile that the ranges of both of the warp's queries hold all of
+  uint32_t whole;      // how many such tiles there are
+  float held;          // a candidate of the lane's that is not stored yet: its score
+  int held_tile = -1;  // and tile; -1: none
 
-  __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
+  __device__ Sink(SharedMemory& shared, const Args& args, const Job& job)
       : shared(shared),
         args(args),
-        rows(rows),
-        threshold(rows.threshold[own_query()]),
-        place(segment(args, rows, threadIdx.x) * CAPACITY) {
+        job(job),
+        threshold(job.threshold[own_member()]),
+        place(segment(args, job, threadIdx.x) * CAPACITY) {
     if (threadIdx.x % 32 < 2) {
-      int* known = args.known + max(rows.row[own_query()], 0);
+      int* known = args.known + max(job.query[own_member()], 0);
       told(shared, threadIdx.x) = {0, place, place + CAPACITY, known};
     }
     __syncwarp();
-    const OwnRange range(rows);
+    const OwnRange range(job);
     const int first = (range.start + TILE - 1) / TILE;
     const int last = (range.start + static_cast<int>(range.length)) / TILE;
     first_whole = __shfl_sync(FULL, max(first, __shfl_xor_sync(FULL, first, 1)), 0);
@@ -80,13 +82,13 @@ struct Sink<Mode::FILTER> {
     whole = max(end_whole - first_whole, 0);
   }
 
-  static __device__ int segment(const Args& args, const Rows& rows, uint32_t thread) {
-    const int query = query_of(thread), row = max(rows.row[query], 0);
-    const int area = area_of(args, row, query, blockIdx.x, rows.piece.pieces > 0);
+  static __device__ int segment(const Args& args, const Job& job, uint32_t thread) {
+    const int member = member_of(thread), query = max(job.query[member], 0);
+    const int area = area_of(args, query, member, blockIdx.x, job.piece.pieces > 0);
     return area * SEGMENTS + thread / 32 % SEGMENTS;
   }
   static __device__ Told& told(SharedMemory& shared, uint32_t thread) {
-    return shared.told[query_of(thread)][thread / 32 % SEGMENTS];
+    return shared.told[member_of(thread)][thread / 32 % SEGMENTS];
   }
 
   // Each lane holds a candidate back until one of the warp's finds its place taken: in long
@@ -94,7 +96,7 @@ struct Sink<Mode::FILTER> {
   __device__ void take(float score, int tile, int row) {
     bool passes = !(score < threshold);  // or is no number
     if (static_cast<uint32_t>(tile - first_whole) >= whole) {
-      passes &= OwnRange(rows).holds(place_of(tile, row)) && is_open();
+      passes &= OwnRange(job).holds(place_of(tile, row)) && is_open();
     }
     if (__any_sync(FULL, passes && held_tile >= 0)) {
       store_held(row);
@@ -144,11 +146,11 @@ struct Sink<Mode::FILTER> {
     if (__any_sync(FULL, known >= TOPK && !is_number)) whole = 0;  // is_open() is asked
   }
 
-  __device__ void close(SharedMemory&, const Args&, const Rows&, int row) {
+  __device__ void close(SharedMemory&, const Args&, const Job&, int row) {
     store_held(row);
     const uint32_t thread = thread_index_now();
-    const int at = segment(args, rows, thread);
-    if (thread % 32 < 2 && rows.row[query_of(thread)] >= 0) {
+    const int at = segment(args, job, thread);
+    if (thread % 32 < 2 && job.query[member_of(thread)] >= 0) {
       args.counts[at] = place - at * CAPACITY;
     }
   }
@@ -156,30 +158,30 @@ struct Sink<Mode::FILTER> {
 
 template <>
 struct Sink<Mode::REPAIR> {
-  const Rows& rows;  // read for each score: registers are few
+  const Job& job;  // read for each score: registers are few
   uint32_t* orders;
 
-  static __device__ uint32_t* orders_of(const Args& args, int query) {
-    return args.orders + (static_cast<int64_t>(blockIdx.x) * BLOCK + query) * args.num_keys;
+  static __device__ uint32_t* orders_of(const Args& args, int member) {
+    return args.orders + (static_cast<int64_t>(blockIdx.x) * BLOCK + member) * args.num_keys;
   }
-  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
-      : rows(rows), orders(orders_of(args, own_query())) {}
+  __device__ Sink(SharedMemory&, const Args& args, const Job& job)
+      : job(job), orders(orders_of(args, own_member())) {}
   __device__ void take(float score, int tile, int row) {
     const int key = place_of(tile, row);
-    if (OwnRange(rows).holds(key)) orders[key] = order_of(score);
+    if (OwnRange(job).holds(key)) orders[key] = order_of(score);
   }
-  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows, int) {
+  __device__ void close(SharedMemory& shared, const Args& args, const Job& job, int) {
     sync_first<COMPUTING>();  // all scores are stored
-    for (int query = 0; query < BLOCK; ++query) {
-      const int row = rows.row[query], start = rows.start[query], length = rows.length[query];
-      if (row < 0) break;
-      const uint32_t* found = orders_of(args, query) + start;
+    for (int member = 0; member < BLOCK; ++member) {
+      const int query = job.query[member], start = job.start[member], length = job.length[member];
+      if (query < 0) break;
+      const uint32_t* found = orders_of(args, member) + start;
       const auto at = [&](int i) { return found[i]; };
-      const Bracket bracket = find_rank<COMPUTING, 2>(shared.rank, length, TOPK, LEAST_ORDER,
-                                                      NAN_ORDER, FEW, at);
+      const Bracket bracket =
+          find_rank<COMPUTING, 2>(shared.rank, length, TOPK, LEAST_ORDER, NAN_ORDER, FEW, at);
       store_best<COMPUTING, 1>(shared.rank, length, TOPK, bracket, at,
                                [&](int i) { return start + i; },
-                               args.ids + static_cast<int64_t>(row) * TOPK);
+                               args.ids + static_cast<int64_t>(query) * TOPK);
     }
   }
 };
