@@ -140,8 +140,8 @@ __device__ __forceinline__ void store_few(const RankMemory& memory, int need,
   if (place < need) ids[place] = memory.few_ids[mine];
 }
 
-// Stores `need` ids: of all orders above the bracket, and of the largest in it, where at most FEW
-// are, unless they are equal.
+// Stores `need` ids: those of all orders above the bracket and of the largest in it, which holds at
+// most FEW, unless they are equal.
 template <int THREADS, int AT_ONCE, typename OrderAt, typename IdAt>
 __device__ __forceinline__ void store_best(RankMemory& memory, int count, int need,
                                            const Bracket& bracket, OrderAt order_at, IdAt id_at,

@@ -1,4 +1,4 @@
-// Thresholds from samples, and ids from candidates: a CTA a query.
+// Thresholds from samples, by a CTA or a warp a query, and ids from candidates, by a CTA a query.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace {
 constexpr int GUESSING = 256, SELECTING = 512;  // threads
 constexpr int CLOSE = 3;  // samples among which a threshold may lie: so near to its rank
 constexpr int HELD = 16;  // samples in a lane's registers
-constexpr int FEW_SLOTS = 32 * HELD;
+constexpr int FEW_SLOTS = 32 * HELD;  // from more of them no warp finds a threshold
 
 // The sampled scores of a range, and at which rank of them its threshold is looked for.
 struct Samples {
@@ -100,8 +100,7 @@ __global__ void __launch_bounds__(GUESSING)
   if (threadIdx.x % 32 == 0) args.thresholds[query] = threshold, args.known[query] = 0;
 }
 
-// In shared memory, in front of the orders of args.most_candidates candidates and, behind those,
-// their ids.
+// In shared memory; the orders of args.most_candidates candidates and then their ids follow it.
 struct Selection {
   int before[MOST_PIECES * SEGMENTS + 1];  // candidates in the segments before
   int from[MOST_PIECES * SEGMENTS];        // place of a segment's first, less those before

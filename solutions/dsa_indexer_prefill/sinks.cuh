@@ -47,7 +47,7 @@ struct Sink<Mode::SAMPLE> {
 };
 
 // Each warp has a segment of a query's candidates to itself: places follow from votes alone. Scores
-// at the threshold are ties. A warp that stores some tells how many candidates it has, and sees
+// at the threshold are ties. A warp that has stored some tells how many candidates it has, and sees
 // how many the query has: from 2048 on none of the best is lost where ties are dropped. So no tie
 // at the border needs a repair, of however many keys. Where no number is above the threshold,
 // scores that are none are the ties, and count alone.

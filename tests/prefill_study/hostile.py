@@ -52,7 +52,7 @@ def _good_sample(num_keys: int, _: int) -> Scores:
 
 
 def _bad_sample(num_keys: int, _: int) -> Scores:
-    """All keys that are not sampled reach the threshold: more than a row holds."""
+    """All keys that are not sampled reach the threshold: more than a selecting CTA holds."""
     scores = _normal(num_keys)
     scores[sampled_keys(num_keys)] -= FAR
     return scores
