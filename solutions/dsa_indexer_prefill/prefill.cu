@@ -19,9 +19,9 @@
 // share the tiles of two blocks, and each tile leaves the L2 once for both; where too many blocks
 // see other keys than their neighbours, each CTA goes alone there too. Queries stay in shared
 // memory while keys go through a ring of six tiles. Four warps feed, by the copy engine where keys
-// follow one another. Four warpgroups multiply half of a tile by half of a block each: keys
-// are the M of the instruction, so that the sum over heads stays in a quad. While one weighs
-// its products, the tensor cores work for the others.
+// follow one another. Four warpgroups multiply half of a tile by half of a block each: keys are the
+// M of the instruction, so that the sum over heads stays in a quad. While one weighs its products,
+// the tensor cores work for the others.
 //
 // Flops: 16 384 a score, the tensor cores are the roof; the ReLU and the weights take half as long
 // on the fp32 units. Bytes: 132 a key and eight queries out of the L2; 8 a candidate.
