@@ -140,6 +140,7 @@ struct Sink<Mode::FILTER> {
         own.new_ties = known < TOPK ? 0 : INT32_MIN / 2;  // from then on no tie is one
       }
     }
+    __syncwarp();  // all lanes read what is told
     known = __shfl_sync(FULL, known, thread % 2);
     // -0.0 ties with 0.0.
     if (known >= TOPK && is_number) threshold = score_of(order_of(threshold + 0.0f) + 1);
