@@ -18,10 +18,10 @@ Bytes: 132 a key, 8 448 a query, 8 192 of output a query, and 8 a score through 
 which no other kernel of two steps is free. Flops: 16 384 a score: the tensor cores are the roof.
 
 Idea of the selection: a sample of 4096 scores says between which two values the 2048th largest
-lies, one pass over the row counts at both, and a second pass gathers what lies between. The counts
-are a certificate: where the sample was wrong, the bracket is cut in three and counted again, until
-what is left fits in registers or is all equal. So every distribution is selected exactly, and only
-the number of passes depends on it.
+lies, one pass over the query's scores counts at both, and a second gathers what lies between. The
+counts are a certificate: where the sample was wrong, the bracket is cut in three and counted again,
+until what is left fits in registers or is all equal. So every distribution is selected exactly, and
+only the number of passes depends on it.
 
 Numerics: e4m3 products with fp32 accumulators, of which Hopper keeps 14 bits of the largest term.
 A negative scale turns the signs of its key's codes. The selection is exact for the scores
@@ -56,7 +56,7 @@ NO_SCORE = tl.constexpr(-(2**31))  # below the bits of every score
 MAX_BITS = tl.constexpr(2**31 - 1)
 SIGN = tl.constexpr(0x80)  # of an e4m3 code
 MARGIN = tl.constexpr(4.0)  # standard deviations of a rank in the sample
-SPREAD = tl.constexpr(40503)  # odd: moves each sampled position within its stretch of the row
+SPREAD = tl.constexpr(40503)  # odd: moves each sampled position within its stretch
 
 
 @triton.jit
@@ -67,10 +67,10 @@ def order_bits(score):
 
 
 @triton.jit
-def load_range(starts_ptr, ends_ptr, rows, mask, num_keys):
+def load_range(starts_ptr, ends_ptr, queries, mask, num_keys):
     """Start and length of ranges, cut to the keys that there are; an empty one has 0 or less."""
-    starts = tl.load(starts_ptr + rows, mask=mask, other=0)
-    ends = tl.load(ends_ptr + rows, mask=mask, other=0)
+    starts = tl.load(starts_ptr + queries, mask=mask, other=0)
+    ends = tl.load(ends_ptr + queries, mask=mask, other=0)
     starts = tl.maximum(starts, 0)  # and ends, or their difference may wrap
     return starts, tl.maximum(tl.minimum(ends, num_keys), 0) - starts
 
@@ -95,11 +95,11 @@ def score_kernel(
 ):
     # Grid: (ceil(N / BLOCK_KEYS), ceil(B / GROUP))
     first_key = tl.program_id(0) * BLOCK_KEYS
-    rows = tl.program_id(1) * GROUP + tl.arange(0, GROUP)
-    starts, lengths = load_range(starts_ptr, ends_ptr, rows, rows < num_queries, num_keys)
+    queries = tl.program_id(1) * GROUP + tl.arange(0, GROUP)
+    starts, lengths = load_range(starts_ptr, ends_ptr, queries, queries < num_queries, num_keys)
     meets = (starts < first_key + BLOCK_KEYS) & (starts + lengths > first_key) & (lengths > K)
-    first = tl.min(tl.where(meets, rows, num_queries))
-    stop = tl.max(tl.where(meets, rows + 1, 0))
+    first = tl.min(tl.where(meets, queries, num_queries))
+    stop = tl.max(tl.where(meets, queries + 1, 0))
 
     keys = first_key + tl.arange(0, BLOCK_KEYS)
     live = keys < num_keys
@@ -111,14 +111,14 @@ def score_kernel(
     codes ^= tl.where(scale < 0.0, SIGN, 0).to(tl.uint8)[:, None]
     k = codes.to(tl.float8e4nv, bitcast=True)
     magnitude = tl.abs(scale)
-    for row in tl.range(first, stop, num_stages=STAGES):
-        q = tl.load(q_ptr + row * (H * D) + heads[:, None] * D + offs_d[None, :])
-        w = tl.load(weights_ptr + row * H + heads)
+    for query in tl.range(first, stop, num_stages=STAGES):
+        q = tl.load(q_ptr + query * (H * D) + heads[:, None] * D + offs_d[None, :])
+        w = tl.load(weights_ptr + query * H + heads)
         products = tl.dot(k, tl.trans(q))
         positive = tl.maximum(products, 0.0, propagate_nan=tl.PropagateNan.ALL)
         score = magnitude * tl.sum(positive * w[None, :], axis=1)
-        row_ptr = bits_ptr + tl.cast(row, tl.int64) * num_keys
-        tl.store(row_ptr + keys, order_bits(score), mask=live)
+        scores_ptr = bits_ptr + tl.cast(query, tl.int64) * num_keys
+        tl.store(scores_ptr + keys, order_bits(score), mask=live)
 
 
 @triton.jit
@@ -176,15 +176,15 @@ def emit_best(bits, ids, low, high, count, need, out_ptr):
 
 
 @triton.jit
-def guess_bracket(row_ptr, length, need, SAMPLE: tl.constexpr):
-    """Two values, first <= second, between which a sample of the row puts the need-th largest.
+def guess_bracket(scores_ptr, length, need, SAMPLE: tl.constexpr):
+    """Two values, first <= second, between which a sample of the scores puts the need-th largest.
 
-    One random position of each of SAMPLE stretches of the row. The rank that is looked for has in
-    the sample a deviation of at most its root.
+    One random position of each of SAMPLE stretches. The rank that is looked for has in the sample a
+    deviation of at most its root.
     """
     offs = tl.arange(0, SAMPLE)
     stretch = length // SAMPLE
-    bits = tl.load(row_ptr + offs * stretch + (offs * SPREAD >> 5) % stretch)
+    bits = tl.load(scores_ptr + offs * stretch + (offs * SPREAD >> 5) % stretch)
     rank = need.to(tl.float32) * SAMPLE / length.to(tl.float32)
     margin = MARGIN * tl.sqrt(rank) + MARGIN
     low = need - need + (NO_SCORE + 1)
@@ -199,20 +199,22 @@ def guess_bracket(row_ptr, length, need, SAMPLE: tl.constexpr):
 
 
 @triton.jit
-def count_row(row_ptr, length, first, second, TILE: tl.constexpr):
-    """Scores of the row at or above each of two values."""
+def count_scores(scores_ptr, length, first, second, TILE: tl.constexpr):
+    """Scores at or above each of two values."""
     offs = tl.arange(0, TILE)
     firsts = tl.zeros([TILE], tl.int32)
     seconds = tl.zeros([TILE], tl.int32)
     for start in range(0, length, TILE):
-        bits = tl.load(row_ptr + start + offs, mask=start + offs < length, other=NO_SCORE)
+        bits = tl.load(scores_ptr + start + offs, mask=start + offs < length, other=NO_SCORE)
         firsts += (bits >= first).to(tl.int32)
         seconds += (bits >= second).to(tl.int32)
     return tl.sum(firsts), tl.sum(seconds)
 
 
 @triton.jit
-def gather_row(row_ptr, candidates_ptr, out_ptr, start, length, low, high, TILE: tl.constexpr):
+def gather_scores(
+    scores_ptr, candidates_ptr, out_ptr, start, length, low, high, TILE: tl.constexpr
+):
     """Store the ids above `high`; copy what is in [low, high] to the candidates, bits and then
     ids, TILE of each. Returns how many candidates there are, at most TILE."""
     offs = tl.arange(0, TILE)
@@ -220,7 +222,7 @@ def gather_row(row_ptr, candidates_ptr, out_ptr, start, length, low, high, TILE:
     gathered = length - length
     for begin in range(0, length, TILE):
         positions = begin + offs
-        bits = tl.load(row_ptr + positions, mask=positions < length, other=NO_SCORE)
+        bits = tl.load(scores_ptr + positions, mask=positions < length, other=NO_SCORE)
         is_above = bits > high
         is_candidate = (bits >= low) & (bits <= high)
         flags = is_above.to(tl.int32) + (is_candidate.to(tl.int32) << 16)
@@ -251,17 +253,17 @@ def select_kernel(
     FITS: tl.constexpr,  # whether TILE reaches the longest range
 ):
     # Grid: (B,)
-    row = tl.program_id(0).to(tl.int64)
-    start, length = load_range(starts_ptr, ends_ptr, row, True, num_keys)
-    out_ptr = topk_indices_ptr + row * K
-    row_ptr = bits_ptr + row * num_keys + start
+    query = tl.program_id(0).to(tl.int64)
+    start, length = load_range(starts_ptr, ends_ptr, query, True, num_keys)
+    out_ptr = topk_indices_ptr + query * K
+    scores_ptr = bits_ptr + query * num_keys + start
     offs = tl.arange(0, TILE)
     need = length - length + K
     if length <= K:
         slots = tl.arange(0, K)
         tl.store(out_ptr + slots, tl.where(slots < length, start + slots, -1))
     elif FITS:
-        bits = tl.load(row_ptr + offs, mask=offs < length, other=NO_SCORE)
+        bits = tl.load(scores_ptr + offs, mask=offs < length, other=NO_SCORE)
         low = need - need + (NO_SCORE + 1)
         high = need - need + MAX_BITS
         emit_best(bits, start + offs, low, high, length, need, out_ptr)
@@ -273,15 +275,15 @@ def select_kernel(
         first = low
         second = high
         if length > TILE:
-            first, second = guess_bracket(row_ptr, length, need, SAMPLE)
+            first, second = guess_bracket(scores_ptr, length, need, SAMPLE)
         while (at_least - above > TILE) & (low < high):
-            reach_first, reach_second = count_row(row_ptr, length, first, second, TILE)
+            reach_first, reach_second = count_scores(scores_ptr, length, first, second, TILE)
             low, high, at_least, above = narrow(
                 low, high, at_least, above, need, first, second, reach_first, reach_second
             )
             first, second = thirds(low, high)
-        candidates_ptr += row * (2 * TILE)
-        count = gather_row(row_ptr, candidates_ptr, out_ptr, start, length, low, high, TILE)
+        candidates_ptr += query * (2 * TILE)
+        count = gather_scores(scores_ptr, candidates_ptr, out_ptr, start, length, low, high, TILE)
         tl.debug_barrier()  # candidates were stored by other threads of this CTA
         bits = tl.load(candidates_ptr + offs, mask=offs < count, other=NO_SCORE)
         ids = tl.load(candidates_ptr + TILE + offs, mask=offs < count, other=0)
@@ -302,17 +304,16 @@ LEAST_PROGRAMS = 528  # scoring CTAs of a block, four for each SM of an H200
 INTERPRETER_LAUNCH = {"BLOCK_KEYS": 4096, "STAGES": 1, "num_warps": 8}
 
 
-# The native route, reasoned, not measured: docs/kernels/dsa_indexer_prefill.md, "Native route".
+# The native route, its sizes reasoned: docs/kernels/dsa_indexer_prefill.md, "Native route".
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 NATIVE_KEYS = 1 << 20  # most keys; the samples of 4096 queries fill the area at 720 000
 NATIVE_QUERIES = 4096  # most of a group of launches
 AREA_MIB = 236  # 4096 queries and 132 CTAs' blocks of four, 8 x 832 candidates of 8 bytes each
 QUERY_BLOCK, QUERY_WARPS, CAPACITY, STRETCH, MOST_CTAS = 4, 8, 832, 48, 132  # as in plan.cuh
-PAIR = 2  # CTAs of the filter that share tiles
 # (most queries of a group of launches, candidates that a selecting CTA holds)
-#   132 queries    an SM to each: 17 KiB + 160 KiB of shared memory
-#   larger         three selecting CTAs an SM; 3840 are wanted, and 480 is the deviation
-MOST_CANDIDATES = ((132, 20480), (math.inf, 6912))
+#   132 queries    an SM to each: 18 KiB + 192 KiB of shared memory
+#   larger         three selecting CTAs an SM; 3840 are wanted, and 429 is the deviation
+MOST_CANDIDATES = ((132, 24576), (math.inf, 6912))
 
 
 def choose_native(num_queries, num_keys):
@@ -329,7 +330,7 @@ def choose_native(num_queries, num_keys):
     return {
         "most_queries": most,
         "most_candidates": next(count for limit, count in MOST_CANDIDATES if most <= limit),
-        "table_words": 2 * blocks + areas * QUERY_WARPS + 2 * most + 1,
+        "table_words": 3 * blocks + areas * QUERY_WARPS + 3 * most + 1,
         "area_bytes": max(
             areas * QUERY_WARPS * CAPACITY * 8,
             most * slots * 4,
@@ -352,8 +353,8 @@ def choose(
     if is_native and num_keys <= NATIVE_KEYS:
         return "native", choose_native(num_queries, num_keys)
     fits = num_keys <= TILE
-    row_bytes = 4 * num_keys + (0 if fits else 8 * TILE)
-    most = max(1, (SCRATCH_MIB << 20) // max(row_bytes, 1))
+    query_bytes = 4 * num_keys + (0 if fits else 8 * TILE)
+    most = max(1, (SCRATCH_MIB << 20) // max(query_bytes, 1))
     if most > BLOCK_STEP:
         most -= most % BLOCK_STEP
     blocks = -(-num_queries // most)
@@ -406,7 +407,7 @@ def run(q_index_fp8, k_index_fp8, k_scale, weights, row_starts, row_ends, topk_i
     q_index_fp8 [Q,64,128], k_index_fp8 [N,128] e4m3; k_scale [N], weights [Q,64] fp32; row_starts,
     row_ends [Q], topk_indices [Q,2048] int32. All contiguous. Ranges are read on the device alone
     and cut to [0, N). Takes scratch from torch's allocator: on the native route at most 237 MiB, on
-    the portable one 160 MiB, or one query's row.
+    the portable one 160 MiB, or one query's scores.
     Raises TypeError or ValueError naming the argument, RuntimeError where the GPU knows no FP8.
     """
     num_queries, num_keys = check(
@@ -436,15 +437,15 @@ def _run_portable(
         bits = row_starts.new_empty((block, num_keys))
         candidates = None if select["FITS"] else row_starts.new_empty((block, 2, TILE))
         for first in range(0, num_queries, block):
-            rows = slice(first, min(first + block, num_queries))
-            count, starts, ends = rows.stop - first, row_starts[rows], row_ends[rows]
-            arguments = (q_index_fp8[rows], codes, k_scale, weights[rows], starts, ends, bits)
+            queries = slice(first, min(first + block, num_queries))
+            count, starts, ends = queries.stop - first, row_starts[queries], row_ends[queries]
+            arguments = (q_index_fp8[queries], codes, k_scale, weights[queries], starts, ends, bits)
             grid = (-(-num_keys // score["BLOCK_KEYS"]), -(-count // score["GROUP"]))
             if num_keys > TOPK:
                 launches.append(
                     prepare(score_kernel, grid, *arguments, count, num_keys, **sizes, **score)
                 )
-            arguments = (bits, starts, ends, candidates, topk_indices[rows], num_keys)
+            arguments = (bits, starts, ends, candidates, topk_indices[queries], num_keys)
             launches.append(prepare(select_kernel, (count,), *arguments, K=TOPK, **select))
         for start in launches:
             start()

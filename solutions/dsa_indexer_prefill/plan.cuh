@@ -13,99 +13,122 @@
 namespace {
 
 constexpr int HEADS = 64, DIM = 128, TOPK = 2048;
-constexpr int BLOCK = 4;   // queries that a CTA scores together
+constexpr int BLOCK = 4;   // queries that a CTA scores together: its members 0 to 3
 constexpr int TILE = 128;  // keys of a stage
-constexpr int HALF = 64;   // keys of it that a warpgroup multiplies, with a pair of the queries
-constexpr int QUERY_BYTES = HEADS * DIM, PAIR_BYTES = 2 * QUERY_BYTES;
-constexpr int HALF_BYTES = HALF * DIM, TILE_BYTES = TILE * DIM;
+// A warpgroup multiplies half of a tile by half of a block.
+constexpr int HALF_TILE = 64, HALF_BLOCK = 2;
+constexpr int QUERY_BYTES = HEADS * DIM, HALF_BLOCK_BYTES = HALF_BLOCK * QUERY_BYTES;
+constexpr int TILE_BYTES = TILE * DIM, HALF_TILE_BYTES = HALF_TILE * DIM;
 constexpr int COMPUTING = 512, FEEDING = 128, THREADS = COMPUTING + FEEDING;
-constexpr int ROWS = 16;   // of a tile, that a warp has
+constexpr int ROWS = 16;  // of a tile, that a warp has
 constexpr int SEGMENTS = TILE / ROWS;  // of a query's candidates: one a warp that meets the query
 constexpr int SPEAKERS = 2 * (COMPUTING / 32);  // lanes that say for their warp that it is done
 constexpr uint32_t FULL = ~0u;
 
-// Reasoned, not measured: docs/kernels/dsa_indexer_prefill.md, "Native route".
+// Reasoned, not measured, but for SHORT_STRETCH, which was measured in turns with STRETCH:
+// docs/kernels/dsa_indexer_prefill.md, "Native route", and docs/log.md.
 struct Tuning {
-  static constexpr int STAGES = 6;              // 96 KiB of keys
+  static constexpr int STAGES = 6;  // 96 KiB of keys
   static constexpr int COMPUTING_REGISTERS = 112, FEEDING_REGISTERS = 32;
-  static constexpr int STRETCH = 48;            // keys of which one is sampled
-  static constexpr int SHORT_STRETCH = 64;      // the same in contexts of at most SHORT keys:
-  static constexpr int SHORT = 16384;           // their sample fills two tiles
-  static constexpr int WANTED = 3840;           // candidates: rank 80 in the sample of any range
-  static constexpr int WHOLE = 5120;            // keys of a range that are all candidates
-  static constexpr int CAPACITY = 832;          // candidates of a query in a segment: 480 are usual
-  static constexpr int TIES = 264;              // kept of a tie at the threshold by each warp
+  static constexpr int STRETCH = 48;        // keys of which one is sampled
+  static constexpr int SHORT_STRETCH = 64;  // the same in contexts of at most SHORT keys:
+  static constexpr int SHORT = 16384;       // their sample fills two tiles
+  static constexpr int SPARE = 32;          // pairs where these take at most 1/32 more tiles
+  static constexpr int WANTED = 3840;       // candidates: rank 81 of a sample, 61 if short
+  static constexpr int WHOLE = 5120;        // keys of a range that are all candidates
+  static constexpr int CAPACITY = 832;      // candidates of a query in a segment: 480 are usual
+  static constexpr int UNTOLD = 4;          // ties that a warp may store and not tell of
 };
 constexpr int STAGES = Tuning::STAGES;
 constexpr int CAPACITY = Tuning::CAPACITY;
-constexpr int MOST_BLOCKS = 1024;  // of a launch
-constexpr int MOST_CTAS = 132;     // of a launch, one an SM
-constexpr int PAIR = 2;            // CTAs of a cluster of the filter
-constexpr int MOST_PIECES = MOST_CTAS / PAIR;  // of a block there
+constexpr int MOST_BLOCKS = 1024;       // of a launch
+constexpr int MOST_CTAS = 132;          // of a launch, one an SM
+constexpr int CLUSTER = 2;              // CTAs of one, in the filter
+constexpr int PAIR = CLUSTER;           // blocks, one for each CTA of a cluster
+constexpr int MOST_PIECES = MOST_CTAS;  // of a block
 constexpr int MOST_KEYS = 1 << 20;
 
-static_assert(COMPUTING == 128 * (TILE / HALF) * (BLOCK / 2), "a warpgroup for each product");
+static_assert(COMPUTING == 128 * (TILE / HALF_TILE) * (BLOCK / HALF_BLOCK),
+              "a warpgroup for each product");
 static_assert(int64_t{MOST_BLOCKS} * (MOST_KEYS / TILE) * MOST_CTAS < INT32_MAX,
               "a tile of the line times a CTA");
-static_assert(SEGMENTS * Tuning::TIES >= TOPK, "the best of equal scores are kept");
-static_assert(Tuning::TIES + 1 + ROWS < CAPACITY, "what passes with the last of a tie is stored");
 static_assert((COMPUTING * Tuning::COMPUTING_REGISTERS + FEEDING * Tuning::FEEDING_REGISTERS) <=
                   THREADS * (64 * 1024 / THREADS / 8 * 8),
               "registers that the CTA starts with");
 
+// The CTAs that have a piece of a block: each step-th from the first on.
+struct Share {
+  int first, pieces, step;
+};
+
 struct Args {
-  CUtensorMap map;        // codes, a box: 16 keys
-  const uint8_t* query;   // [Q, 64, 128] e4m3
-  const uint8_t* codes;   // [N, 128] e4m3
-  const float* scales;    // [N]
-  const float* weights;   // [Q, 64]
-  const int* starts;      // [Q]
-  const int* ends;        // [Q]
-  int* ids;               // [Q, 2048]
-  float* thresholds;      // [Q]: what a candidate scores at least
-  int2* shares;           // [blocks]: the first CTA that has a piece, and how many have one
-  int* counts;            // [areas, 8]: what each segment was offered
-  int* failed;            // [1 + Q]: how many queries need repair, and which
+  CUtensorMap map;         // codes, a box: 16 keys
+  const uint8_t* queries;  // [Q, 64, 128] e4m3
+  const uint8_t* codes;    // [N, 128] e4m3
+  const float* scales;     // [N]
+  const float* weights;    // [Q, 64]
+  const int* starts;       // [Q]
+  const int* ends;         // [Q]
+  int* ids;                // [Q, 2048]
+  float* thresholds;       // [Q]: what a candidate scores at least
+  int* known;              // [Q]: stored candidates that warps have told of
+  Share* shares;           // [blocks]
+  int* counts;             // [areas, 8]: what each segment was offered
+  int* failed;             // [1 + Q]: how many queries need repair, and which
   // One memory, for one of these at a time:
-  float* samples;         // [Q, slots]
-  uint2* candidates;      // [areas, 8, CAPACITY]: bits of the score, key
-  uint32_t* keys;         // [CTAs of the repair, 4, N]: scores by their order
+  float* samples;     // [Q, slots]
+  uint2* candidates;  // [areas, 8, CAPACITY]: bits of the score, key
+  uint32_t* orders;   // [CTAs of the repair, 4, N]: of the scores
   int num_queries, num_keys, stretch, slots, most_candidates;
 };
 
 // Of a block's tiles, those that a CTA goes through. No tiles: it has no piece left.
 struct Piece {
   int block, first, tiles;
+  int pieces;  // of the block, where this is the first one; else 0
 };
 
-// What the warps that compute know of a piece and the queries of its block.
-struct Rows {
-  alignas(16) float weights[BLOCK / 2][4][32];  // of a pair, in a lane of a quad: weight_place()
-  int row[BLOCK];     // -1: none
+// What the warps that compute are told of a piece and the queries of its block.
+struct Job {
+  // [half of the block][lane of a quad][weight_place()]
+  alignas(16) float weights[BLOCK / HALF_BLOCK][4][32];
+  int query[BLOCK];   // which a member is; -1: none
   int start[BLOCK];   // of the range
   int length[BLOCK];  // 0: not scored here
   float threshold[BLOCK];
   Piece piece;
 };
 
-// Products of a pair of queries lie in lanes so that each lane has one query: lanes l and l ^ 2 of
-// a quad, half of the heads each, have query l % 2.
-__device__ __forceinline__ int lane_of(int query, int head) { return head / 2 % 2 * 2 + query; }
+// What a warp has told of a query's candidates in its segment.
+struct Told {
+  int new_ties;    // scores at the threshold that it has not told of
+  uint32_t place;  // behind the last one that it has told of
+  uint32_t end;    // of the segment
+  int* known;      // how many are known of the query, where it tells
+};
+
+// Products of half a block lie in lanes so that each lane has one query: lanes l and l ^ 2 of a
+// quad, half of the heads each, have the first or the second, l % 2. Such an index is in_half; that
+// in the whole block, member.
+__device__ __forceinline__ int lane_of(int in_half, int head) { return head / 2 % 2 * 2 + in_half; }
 __device__ __forceinline__ int weight_place(int head) { return head / 4 * 2 + head % 2; }
-__device__ __forceinline__ int column_of(int query, int head) {
-  return weight_place(head) / 2 * 8 + lane_of(query, head) * 2 + head % 2;
+__device__ __forceinline__ int column_of(int in_half, int head) {
+  return weight_place(head) / 2 * 8 + lane_of(in_half, head) * 2 + head % 2;
 }
 
 struct SharedMemory {
   alignas(1024) uint8_t queries[2][BLOCK * QUERY_BYTES];  // of this block and the next
   alignas(1024) uint8_t tiles[STAGES][TILE_BYTES];
   float scales[STAGES][TILE];
-  Rows rows[2];
-  int before[MOST_BLOCKS + 1];  // tiles of the blocks before, or of pairs of them
+  Job jobs[2];
+  Told told[BLOCK][SEGMENTS];
+  int team;   // CTAs that go through the same tiles, with a block each
+  int items;  // blocks, or pairs, of the line
+  int before[MOST_BLOCKS + 1];  // tiles of the items before
   int first_tile[MOST_BLOCKS];
   RankMemory rank;
   alignas(8) uint64_t full[STAGES], free[STAGES], block_full[2], block_free[2];
-  uint64_t free_in_both[STAGES];  // of a pair
+  uint64_t free_in_both[STAGES];  // CTAs of a team of two
 };
 
 static_assert(sizeof(SharedMemory) <= 227 * 1024, "what sm_90 gives a CTA");
@@ -116,22 +139,20 @@ enum class Mode {
   REPAIR,  // all keys of the queries that failed, for a selection from all their scores
 };
 
-// CTAs that go through the same tiles, with a block of queries each: a cluster of the filter, whose
-// keys come out of the L2 once for both. Else a CTA alone.
+// CTAs that go through the same tiles, with a block of queries each. Two are a cluster of the
+// filter, whose keys come out of the L2 once for both; else each goes alone.
 template <Mode MODE>
-__device__ constexpr int team() {
-  return MODE == Mode::FILTER ? PAIR : 1;
+__device__ __forceinline__ int team_of(const SharedMemory& shared) {
+  return MODE == Mode::FILTER ? shared.team : 1;
 }
 
 struct Range {
   int start, length;  // cut to the keys that there are; an empty one has length 0
-  __device__ int first_tile() const { return start / TILE; }
-  __device__ int tiles() const { return (start + length + TILE - 1) / TILE - first_tile(); }
 };
 
-__device__ __forceinline__ Range load_range(const Args& args, int row) {
-  const int start = max(__ldg(args.starts + row), 0);  // and ends, or their difference may wrap
-  const int end = max(min(__ldg(args.ends + row), args.num_keys), 0);
+__device__ __forceinline__ Range load_range(const Args& args, int query) {
+  const int start = max(__ldg(args.starts + query), 0);  // and ends, or their difference may wrap
+  const int end = max(min(__ldg(args.ends + query), args.num_keys), 0);
   return {start, max(end - start, 0)};
 }
 
@@ -155,73 +176,89 @@ __device__ constexpr int unscored() {
 }
 
 template <Mode MODE>
-__device__ __forceinline__ int row_of(const Args& args, int block, int query) {
-  const int at = block * BLOCK + query;
+__device__ __forceinline__ int query_of(const Args& args, int block, int member) {
+  const int at = block * BLOCK + member;
   if (MODE != Mode::REPAIR) return at < args.num_queries ? at : -1;
   return at < args.failed[0] ? args.failed[1 + at] : -1;
 }
 
-// Tiles that hold the scored ranges of a team's blocks, those between them included.
+// Keys from the first to the last of scored ranges, those between them included.
+struct Span {
+  int start = INT32_MAX, end = 0;  // none: the end is 0
+  __device__ void include(int other_start, int other_end) {
+    start = min(start, other_start), end = max(end, other_end);
+  }
+};
+
+template <Mode MODE>
+__device__ __forceinline__ Span find_span(const Args& args, int block) {
+  Span span;
+#pragma unroll
+  for (int member = 0; member < BLOCK; ++member) {
+    const int query = query_of<MODE>(args, block, member);
+    if (query < 0) continue;
+    const Range range = load_range(args, query);
+    if (range.length > unscored<MODE>()) span.include(range.start, range.start + range.length);
+  }
+  return span;
+}
+
 struct Tiles {
   int first, count;
 };
 
 template <Mode MODE>
-__device__ __forceinline__ Tiles find_tiles(const Args& args, int blocks) {
-  int low = INT32_MAX, high = 0;
-#pragma unroll
-  for (int query = 0; query < BLOCK * team<MODE>(); ++query) {
-    const int row = row_of<MODE>(args, blocks * team<MODE>(), query);
-    if (row < 0) continue;
-    const Range range = load_range(args, row);
-    if (range.length <= unscored<MODE>()) continue;
-    low = min(low, range.start), high = max(high, range.start + range.length);
-  }
-  if (high == 0) return {0, 0};
+__device__ __forceinline__ Tiles tiles_of(const Args& args, const Span& span) {
+  if (span.end == 0) return {0, 0};
   const int keys = TILE * (MODE == Mode::SAMPLE ? args.stretch : 1);
-  const int first = low / keys;
-  return {first, (high - 1) / keys + 1 - first};
+  const int first = span.start / keys;
+  return {first, (span.end - 1) / keys + 1 - first};
 }
 
-// Blocks, or pairs of them, that teams take together.
-template <Mode MODE>
-__device__ __forceinline__ int count_blocks(const Args& args) {
-  constexpr int QUERIES = BLOCK * team<MODE>();
-  return (args.num_queries + QUERIES - 1) / QUERIES;
-}
-
-// Fills before and first_tile, of blocks or pairs of them. All their tiles form one line, which is
-// cut into equal shares, one a team.
+// Finds the line of all tiles, those of a block, or of a pair of blocks, behind those of the one
+// before. It is cut into equal shares, one a team. The filter's line is of pairs where these go
+// through hardly more tiles than blocks do: all CTAs find the same, from all ranges.
 template <Mode MODE>
 __device__ __forceinline__ void divide_work(SharedMemory& shared, const Args& args) {
-  constexpr int EACH = (MOST_BLOCKS / team<MODE>() + THREADS - 1) / THREADS;
-  const int blocks = count_blocks<MODE>(args), first = threadIdx.x * EACH;
-  Tiles tiles[EACH];
+  static_assert(MOST_BLOCKS <= PAIR * THREADS, "two blocks a thread");
+  Span both;
+  Tiles own[PAIR];
   int sum = 0;
 #pragma unroll
-  for (int i = 0; i < EACH; ++i) {
-    tiles[i] = first + i < blocks ? find_tiles<MODE>(args, first + i) : Tiles{0, 0};
-    sum += tiles[i].count;
+  for (int i = 0; i < PAIR; ++i) {
+    const Span span = find_span<MODE>(args, threadIdx.x * PAIR + i);
+    both.include(span.start, span.end);
+    own[i] = tiles_of<MODE>(args, span);
+    sum += own[i].count;
   }
-  int before = sum_before<THREADS, 0>(shared.rank, sum);
+  const Tiles joint = tiles_of<MODE>(args, both);
+  const uint64_t two = static_cast<uint64_t>(joint.count) << 32 | sum;
+  uint64_t totals;
+  const uint64_t befores = sum_before<THREADS, 0>(shared.rank, two, &totals);
+  const int all = static_cast<int>(totals), all_joint = static_cast<int>(totals >> 32);
+  const bool in_pairs = MODE == Mode::FILTER && PAIR * all_joint <= all + all / Tuning::SPARE;
+  if (in_pairs) own[0] = joint;
+  const int team = in_pairs ? CLUSTER : 1, total = in_pairs ? all_joint : all;
+  int before = static_cast<int>(in_pairs ? befores >> 32 : befores);
+  const int items = (args.num_queries + BLOCK * team - 1) / (BLOCK * team);
 #pragma unroll
-  for (int i = 0; i < EACH; ++i) {
-    if (first + i >= blocks) break;
-    shared.before[first + i] = before, shared.first_tile[first + i] = tiles[i].first;
-    before += tiles[i].count;
-    if (first + i == blocks - 1) shared.before[blocks] = before;
+  for (int i = 0; i < PAIR; ++i) {
+    const int item = threadIdx.x * (PAIR / team) + i;
+    if (i * team >= PAIR || item >= items) break;
+    shared.before[item] = before, shared.first_tile[item] = own[i].first;
+    before += own[i].count;
   }
+  if (threadIdx.x == 0) shared.team = team, shared.items = items, shared.before[items] = total;
 }
 
 // Teams that have a share of the line, each of them a tile at least.
-template <Mode MODE>
-__device__ __forceinline__ int count_shares(int total) {
-  return max(min(total, static_cast<int>(gridDim.x) / team<MODE>()), 1);
+__device__ __forceinline__ int count_shares(int total, int team) {
+  return max(min(total, static_cast<int>(gridDim.x) / team), 1);
 }
 
-// The team that a tile of the filter's line belongs to.
-__device__ __forceinline__ int owner_of(int tile, int total) {
-  return (static_cast<uint32_t>(tile + 1) * count_shares<Mode::FILTER>(total) - 1) / total;
+// The team that a tile of the line belongs to.
+__device__ __forceinline__ int owner_of(int tile, int total, int team) {
+  return (static_cast<uint32_t>(tile + 1) * count_shares(total, team) - 1) / total;
 }
 
 // A CTA's pieces, in order.
@@ -229,48 +266,53 @@ template <Mode MODE>
 struct Walk {
   const SharedMemory& shared;
   const Args& args;
-  int block, blocks, tile, end;
+  int item, tile, end;  // of the line, up to its share's end; in the repair a block, 0, and blocks
 
   __device__ Walk(const SharedMemory& shared, const Args& args) : shared(shared), args(args) {
     if (MODE == Mode::REPAIR) {
-      block = blockIdx.x, blocks = (args.failed[0] + BLOCK - 1) / BLOCK;
+      item = blockIdx.x, tile = 0, end = (args.failed[0] + BLOCK - 1) / BLOCK;
       return;
     }
-    blocks = count_blocks<MODE>(args);
-    const uint32_t total = shared.before[blocks];
-    const int shares = count_shares<MODE>(total);
-    const int own = min(static_cast<int>(blockIdx.x) / team<MODE>(), shares);
+    const int items = shared.items, team = team_of<MODE>(shared);
+    const uint32_t total = shared.before[items];
+    const int shares = count_shares(total, team);
+    const int own = min(static_cast<int>(blockIdx.x) / team, shares);
     tile = total * own / shares;
     end = total * min(own + 1, shares) / shares;
-    block = 0;
-    for (int step = MOST_BLOCKS / 2; step > 0; step /= 2) {  // the last block that begins there
-      if (block + step < blocks && shared.before[block + step] <= tile) block += step;
+    item = 0;
+    for (int step = MOST_BLOCKS / 2; step > 0; step /= 2) {  // the last that begins there
+      if (item + step < items && shared.before[item + step] <= tile) item += step;
     }
   }
 
   __device__ bool next(Piece& piece) {
-    piece = {0, 0, 0};
+    piece = {0, 0, 0, 0};
     if (MODE == Mode::REPAIR) {
-      if (block >= blocks) return false;
-      const Tiles tiles = find_tiles<MODE>(args, block);
-      piece = {block, tiles.first, tiles.count};
-      block += gridDim.x;
+      if (item >= end) return false;
+      const Tiles tiles = tiles_of<MODE>(args, find_span<MODE>(args, item));
+      piece = {item, tiles.first, tiles.count, 1};
+      item += gridDim.x;
       return true;
     }
     if (tile >= end) return false;
-    while (shared.before[block + 1] <= tile) ++block;
-    const int stop = min(end, shared.before[block + 1]);
-    piece = {block * team<MODE>() + static_cast<int>(blockIdx.x) % team<MODE>(),
-             shared.first_tile[block] + tile - shared.before[block], stop - tile};
+    while (shared.before[item + 1] <= tile) ++item;
+    const int before = shared.before[item], behind = shared.before[item + 1];
+    const int team = team_of<MODE>(shared), total = shared.before[shared.items];
+    const int stop = min(end, behind), last = owner_of(behind - 1, total, team);
+    piece = {item * team + static_cast<int>(blockIdx.x) % team,
+             shared.first_tile[item] + tile - before, stop - tile,
+             tile == before ? last - static_cast<int>(blockIdx.x) / team + 1 : 0};
     tile = stop;
     return true;
   }
 };
 
-// Where the candidates of a query in a piece go, a segment a warp: where the block begins, the
-// query's own area; else one of the CTA's four, as a CTA begins in the middle of one block at most.
-__device__ __forceinline__ int area_of(const Args& args, int row, int query, int cta, bool begins) {
-  return begins ? row : args.num_queries + cta * BLOCK + query;
+// Where the candidates of a query in a piece go, a segment a warp: for the first piece of its block
+// the query's own area; else one of the CTA's four, as a CTA begins in the middle of one block at
+// most.
+__device__ __forceinline__ int area_of(const Args& args, int query, int member, int cta,
+                                       bool is_first) {
+  return is_first ? query : args.num_queries + cta * BLOCK + member;
 }
 
 }  // namespace

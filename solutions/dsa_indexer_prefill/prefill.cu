@@ -16,11 +16,12 @@
 //
 // Grid of score_kernel: one CTA an SM. Four queries are a block; its tiles of 128 keys and those of
 // all other blocks form one line, of which each CTA takes an equal share. In the filter two CTAs
-// share the tiles of two blocks, and each tile leaves the L2 once for both. Queries stay in shared
+// share the tiles of two blocks, and each tile leaves the L2 once for both; where too many blocks
+// see other keys than their neighbours, each CTA goes alone there too. Queries stay in shared
 // memory while keys go through a ring of six tiles. Four warps feed, by the copy engine where keys
-// follow one another. Four warpgroups multiply half of a tile's keys by a pair of the queries each:
-// keys are the M of the instruction, so that the sum over heads stays in a quad. While one weighs
-// its products, the tensor cores work for the others.
+// follow one another. Four warpgroups multiply half of a tile by half of a block each: keys are the
+// M of the instruction, so that the sum over heads stays in a quad. While one weighs its products,
+// the tensor cores work for the others.
 //
 // Flops: 16 384 a score, the tensor cores are the roof; the ReLU and the weights take half as long
 // on the fp32 units. Bytes: 132 a key and eight queries out of the L2; 8 a candidate.
@@ -56,7 +57,7 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
   for (int stage = 0; stage < STAGES; ++stage) {
     init_barrier(&shared.full[stage], MODE == Mode::SAMPLE ? FEEDING : 32 + 1);  // and bytes
     init_barrier(&shared.free[stage], SPEAKERS);
-    init_barrier(&shared.free_in_both[stage], PAIR);
+    init_barrier(&shared.free_in_both[stage], CLUSTER);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -71,14 +72,14 @@ template <Mode MODE>
 __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
-  constexpr bool IS_PAIR = team<MODE>() == PAIR;
+  constexpr bool IN_CLUSTERS = MODE == Mode::FILTER;
   if (threadIdx.x == 0) init_barriers<MODE>(shared);
-  if (IS_PAIR) arrive_cluster();
+  if (IN_CLUSTERS) arrive_cluster();
   if (MODE != Mode::SAMPLE && threadIdx.x == COMPUTING) prefetch_map(&args.map);
   allow_next_launch();
   if (MODE != Mode::REPAIR) divide_work<MODE>(shared, args);  // from inputs alone
   __syncthreads();
-  if (IS_PAIR) wait_cluster();  // for the other's barriers
+  if (IN_CLUSTERS) wait_cluster();  // for the other's barriers
   if (threadIdx.x < COMPUTING) {
     take_registers<Tuning::COMPUTING_REGISTERS>();
     compute<MODE>(shared, args);
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant
     feed<MODE>(shared, args);
   }
   __syncwarp();
-  if (IS_PAIR) meet_cluster();  // nobody arrives at a CTA that has ended
+  if (IN_CLUSTERS) meet_cluster();  // nobody arrives at a CTA that has ended
 }
 
 void check_error(cudaError_t error) {
@@ -139,8 +140,8 @@ void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream,
     launch(is_few ? warp_threshold_kernel : threshold_kernel, args,
            is_few ? (args.num_queries + WARPS - 1) / WARPS : args.num_queries, GUESSING, 0, stream,
            is_first && !is_sampled);
-    launch(score_kernel<Mode::FILTER>, args, sms / PAIR * PAIR, THREADS, SCORE_BYTES, stream, false,
-           PAIR);
+    launch(score_kernel<Mode::FILTER>, args, sms / CLUSTER * CLUSTER, THREADS, SCORE_BYTES, stream,
+           false, CLUSTER);
   }
   launch(select_kernel, args, args.num_queries, SELECTING, select_bytes, stream,
          is_first && !is_scored);
@@ -169,25 +170,26 @@ int64_t count_areas(const Args& args) { return args.num_queries + MOST_CTAS * BL
 
 // Pointers into the table, [words] int32. Returns how many words it takes.
 int64_t lay_out_table(Args& args, int* table) {
-  const int64_t queries = args.num_queries, blocks = (queries + BLOCK - 1) / BLOCK;
+  const int64_t num_queries = args.num_queries, blocks = (num_queries + BLOCK - 1) / BLOCK;
   int* at = table;
-  args.shares = reinterpret_cast<int2*>(at), at += 2 * blocks;
+  args.shares = reinterpret_cast<Share*>(at), at += sizeof(Share) / sizeof(int) * blocks;
   args.counts = at, at += count_areas(args) * SEGMENTS;
-  args.thresholds = reinterpret_cast<float*>(at), at += queries;
-  args.failed = at, at += 1 + queries;
+  args.thresholds = reinterpret_cast<float*>(at), at += num_queries;
+  args.known = at, at += num_queries;
+  args.failed = at, at += 1 + num_queries;
   return at - table;
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
 // table [words] int32, area [bytes] uint8: scratch. most_queries: of a group of launches.
 // most_candidates: of a query, that a selecting CTA takes.
-void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
+void select_topk(tvm::ffi::TensorView queries, tvm::ffi::TensorView codes,
                  tvm::ffi::TensorView scales, tvm::ffi::TensorView weights,
                  tvm::ffi::TensorView starts, tvm::ffi::TensorView ends, tvm::ffi::TensorView ids,
                  tvm::ffi::TensorView table, tvm::ffi::TensorView area, int64_t most_queries,
                  int64_t most_candidates) {
-  const int64_t num_queries = query.size(0), num_keys = codes.size(0);
-  const DLDevice device = query.device();
+  const int64_t num_queries = queries.size(0), num_keys = codes.size(0);
+  const DLDevice device = queries.device();
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   int sms = 0;
@@ -201,7 +203,7 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
   for (int64_t first = 0; first < num_queries; first += most_queries) {
     Args args = {};
     args.map = map;
-    args.query = static_cast<const uint8_t*>(query.data_ptr()) + first * QUERY_BYTES;
+    args.queries = static_cast<const uint8_t*>(queries.data_ptr()) + first * QUERY_BYTES;
     args.codes = static_cast<const uint8_t*>(codes.data_ptr());
     args.scales = static_cast<const float*>(scales.data_ptr());
     args.weights = static_cast<const float*>(weights.data_ptr()) + first * HEADS;
@@ -210,7 +212,7 @@ void select_topk(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
     args.ids = static_cast<int*>(ids.data_ptr()) + first * TOPK;
     args.samples = static_cast<float*>(area.data_ptr());
     args.candidates = static_cast<uint2*>(area.data_ptr());
-    args.keys = static_cast<uint32_t*>(area.data_ptr());
+    args.orders = static_cast<uint32_t*>(area.data_ptr());
     args.num_queries = static_cast<int>(std::min(most_queries, num_queries - first));
     args.num_keys = static_cast<int>(num_keys);
     args.stretch = stretch_of(args.num_keys);

@@ -1,4 +1,4 @@
-// Scores as integers of their order, sums over a CTA, and the n-th largest of many.
+// Scores as integers of the same order, sums over a CTA, and the n-th largest of many.
 #pragma once
 
 #include <cstdint>
@@ -8,79 +8,88 @@
 namespace {
 
 constexpr int BINS_LOG = 11, BINS = 1 << BINS_LOG;
-constexpr int FEW = 64;  // keys that are ranked by comparing all pairs
+constexpr int FEW = 64;  // orders that are ranked by comparing each with all others
 
-// Keys of order: 0 is below that of every score.
-constexpr uint32_t NO_SCORE = 0, LEAST_KEY = 1, NAN_KEY = ~0u - 1;
+// An order is an integer that compares as its score does; 0 is below that of every score.
+constexpr uint32_t NO_SCORE = 0, LEAST_ORDER = 1, NAN_ORDER = ~0u - 1;
 
 struct RankMemory {
   alignas(16) int bins[BINS];
-  int warp_sums[32];
+  uint64_t warp_sums[32];
   int found_bin, found_above;
-  int stored[2];  // ids above the bracket, ids in it
-  uint32_t few_keys[FEW];
+  int stored[2];  // how many above the bracket, how many in it
+  uint32_t few_orders[FEW];
   int few_ids[FEW];
   uint32_t least, most;
 };
 
-__device__ __forceinline__ uint32_t key_of(float score) {
+__device__ __forceinline__ uint32_t order_of(float score) {
   const int bits = __float_as_int(score);
-  return score != score ? NAN_KEY : bits ^ (bits >> 31 | 1 << 31);
+  return score != score ? NAN_ORDER : bits ^ (bits >> 31 | 1 << 31);
 }
 
-__device__ __forceinline__ float score_of(uint32_t key) {
-  return __uint_as_float(key ^ (~(static_cast<int>(key) >> 31) | 1 << 31));
+__device__ __forceinline__ float score_of(uint32_t order) {
+  return __uint_as_float(order ^ (~(static_cast<int>(order) >> 31) | 1 << 31));
+}
+
+__device__ __forceinline__ int add_up(int value) { return __reduce_add_sync(~0u, value); }
+
+// Two sums in one, below 2^31 each.
+__device__ __forceinline__ uint64_t add_up(uint64_t two) {
+  const uint32_t low = two, high = two >> 32;
+  return __reduce_add_sync(~0u, low) | static_cast<uint64_t>(__reduce_add_sync(~0u, high)) << 32;
 }
 
 // The sum over the threads before this one, and in *total over all, where it is asked for. The
-// first THREADS threads of the CTA call it: all of them where BARRIER is 0.
-template <int THREADS, int BARRIER>
-__device__ __forceinline__ int sum_before(RankMemory& memory, int value, int* total = nullptr) {
+// first THREADS threads of the CTA call it: all of them where BARRIER is 0. An int, or two in one.
+template <int THREADS, int BARRIER, typename Sum>
+__device__ __forceinline__ Sum sum_before(RankMemory& memory, Sum value, Sum* total = nullptr) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int through = value;
+  Sum* warp_sums = reinterpret_cast<Sum*>(memory.warp_sums);
+  Sum through = value;
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
-    const int before = __shfl_up_sync(~0u, through, distance);
+    const Sum before = __shfl_up_sync(~0u, through, distance);
     if (lane >= distance) through += before;
   }
-  if (lane == 31) memory.warp_sums[warp] = through;
+  if (lane == 31) warp_sums[warp] = through;
   BARRIER == 0 ? __syncthreads() : sync_first<THREADS>();
-  int of_warp = lane < THREADS / 32 ? memory.warp_sums[lane] : 0;
-  const int all = __reduce_add_sync(~0u, of_warp);
+  Sum of_warp = lane < THREADS / 32 ? warp_sums[lane] : 0;
+  const Sum all = add_up(of_warp);
   if (lane >= warp) of_warp = 0;
   if (total != nullptr) *total = all;
-  return __reduce_add_sync(~0u, of_warp) + through - value;
+  return add_up(of_warp) + through - value;
 }
 
-// Where the key of some rank lies: in [low, high].
+// Where the order of some rank lies: in [low, high].
 struct Bracket {
   uint32_t low, high;
-  int above, inside;  // keys that are greater than high; keys in the bracket
+  int above, inside;  // orders greater than high; orders in the bracket
 };
 
-// A thread's next keys, all of them on their way before the first is used: atomics and stores in
+// A thread's next orders, all of them on their way before the first is used: atomics and stores in
 // between would keep the compiler from it.
 template <int THREADS, int AT_ONCE>
-struct Keys {
+struct Orders {
   uint32_t of[AT_ONCE];
-  template <typename Key>
-  __device__ Keys(int first, int count, Key key_at) {
+  template <typename OrderAt>
+  __device__ Orders(int first, int count, OrderAt order_at) {
 #pragma unroll
     for (int j = 0; j < AT_ONCE; ++j) {
       const int i = first + j * THREADS;
-      const uint32_t key = key_at(min(i, count - 1));  // no branch, in which it would wait
-      of[j] = i < count ? key : NO_SCORE;
+      const uint32_t order = order_at(min(i, count - 1));  // no branch, in which it would wait
+      of[j] = i < count ? order : NO_SCORE;
     }
   }
 };
 
-// Of the need-th largest of `count` keys, all of which that matter are in [low, high]; those below
-// `low` are no keys. Each pass counts in 2048 equal bins and goes on in one: three at most, until
-// only `enough` keys are left, or one value. The first THREADS threads of the CTA call it, and
-// key_at(i) for i < count, AT_ONCE of a thread.
-template <int THREADS, int AT_ONCE, typename Key>
+// A bracket of the need-th largest of `count` orders, none of which is above `high`; those below
+// `low`, which is 1 or more, do not count. Each pass counts in 2048 equal bins and goes on in one:
+// three at most, until only `enough` orders are left in the bracket, or one value. Called by the
+// first THREADS threads of the CTA; each asks for order_at(i), i < count, AT_ONCE at a time.
+template <int THREADS, int AT_ONCE, typename OrderAt>
 __device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int need, uint32_t low,
-                                             uint32_t high, int enough, Key key_at) {
+                                             uint32_t high, int enough, OrderAt order_at) {
   constexpr int EACH = BINS / THREADS;
   int above = 0, inside = count;
   while (low < high && inside > enough) {
@@ -89,10 +98,10 @@ __device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int 
     for (int i = 0; i < EACH; ++i) memory.bins[i * THREADS + threadIdx.x] = 0;
     sync_first<THREADS>();
     for (int first = threadIdx.x; first < count; first += THREADS * AT_ONCE) {
-      const Keys<THREADS, AT_ONCE> keys(first, count, key_at);
+      const Orders<THREADS, AT_ONCE> orders(first, count, order_at);
 #pragma unroll
       for (int j = 0; j < AT_ONCE; ++j) {
-        const uint32_t offset = keys.of[j] - low;  // NO_SCORE wraps, as low is more
+        const uint32_t offset = orders.of[j] - low;  // NO_SCORE wraps, as low is more
         if (offset <= high - low) atomicAdd(&memory.bins[offset >> shift], 1);
       }
     }
@@ -116,40 +125,41 @@ __device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int 
   return {low, high, above, inside};
 }
 
-// Stores the ids of the few keys in a bracket that are among the `need` largest. Of equal keys the
-// one listed first is larger.
+// Stores the ids of a bracket's few orders as far as these are among the `need` largest. Of equal
+// ones the one listed first is larger.
 __device__ __forceinline__ void store_few(const RankMemory& memory, int need,
                                           const Bracket& bracket, int* ids) {
   const int mine = threadIdx.x;
   if (mine >= bracket.inside) return;
-  const uint32_t key = memory.few_keys[mine];
+  const uint32_t order = memory.few_orders[mine];
   int place = bracket.above;
   for (int i = 0; i < bracket.inside; ++i) {
-    const uint32_t other = memory.few_keys[i];
-    place += other > key || (other == key && i < mine);
+    const uint32_t other = memory.few_orders[i];
+    place += other > order || (other == order && i < mine);
   }
   if (place < need) ids[place] = memory.few_ids[mine];
 }
 
-// Stores `need` ids: those of all keys above the bracket, and of those in it the largest, of which
-// there are at most FEW, unless they are equal.
-template <int THREADS, int AT_ONCE, typename Key, typename Id>
+// Stores `need` ids: those of all orders above the bracket and of the largest in it, which holds at
+// most FEW, unless they are equal.
+template <int THREADS, int AT_ONCE, typename OrderAt, typename IdAt>
 __device__ __forceinline__ void store_best(RankMemory& memory, int count, int need,
-                                           const Bracket& bracket, Key key_at, Id id_at, int* ids) {
+                                           const Bracket& bracket, OrderAt order_at, IdAt id_at,
+                                           int* ids) {
   const int lane = threadIdx.x % 32;
   const uint32_t before = (1u << lane) - 1;
   const bool is_tie = bracket.low == bracket.high;
   if (threadIdx.x < 2) memory.stored[threadIdx.x] = 0;
   sync_first<THREADS>();
   for (int first = 0; first < count; first += THREADS * AT_ONCE) {
-    const Keys<THREADS, AT_ONCE> keys(first + threadIdx.x, count, key_at);
+    const Orders<THREADS, AT_ONCE> orders(first + threadIdx.x, count, order_at);
     uint32_t above[AT_ONCE], inside[AT_ONCE];
     int sum_above = 0, sum_inside = 0;
 #pragma unroll
     for (int j = 0; j < AT_ONCE; ++j) {
-      const bool is_above = keys.of[j] > bracket.high;
+      const bool is_above = orders.of[j] > bracket.high;
       above[j] = __ballot_sync(~0u, is_above);
-      inside[j] = __ballot_sync(~0u, !is_above && keys.of[j] >= bracket.low);
+      inside[j] = __ballot_sync(~0u, !is_above && orders.of[j] >= bracket.low);
       sum_above += __popc(above[j]), sum_inside += __popc(inside[j]);
     }
     if (sum_above + sum_inside == 0) continue;
@@ -164,7 +174,7 @@ __device__ __forceinline__ void store_best(RankMemory& memory, int count, int ne
       if (inside[j] >> lane & 1) {
         const int at = place_inside + __popc(inside[j] & before);
         if (is_tie && bracket.above + at < need) ids[bracket.above + at] = id_at(i);
-        if (!is_tie) memory.few_keys[at] = keys.of[j], memory.few_ids[at] = id_at(i);
+        if (!is_tie) memory.few_orders[at] = orders.of[j], memory.few_ids[at] = id_at(i);
       }
       place_above += __popc(above[j]), place_inside += __popc(inside[j]);
     }

@@ -27,8 +27,7 @@ __device__ __forceinline__ uint64_t descriptor(uint32_t lower) {
 }
 
 // Products of the warpgroup's keys with all heads of its two queries, under way.
-__device__ __forceinline__ void start_products(float (&sums)[64], uint32_t keys,
-                                               uint32_t queries) {
+__device__ __forceinline__ void start_products(float (&sums)[64], uint32_t keys, uint32_t queries) {
   begin_products();
 #pragma unroll
   for (int step = 0; step < DIM / 32; ++step) {  // 32 bytes are two units of 16
@@ -39,15 +38,14 @@ __device__ __forceinline__ void start_products(float (&sums)[64], uint32_t keys,
 
 // A negative scale turns its key's products. The lane has the scale of the first or second row of
 // its two.
-__device__ __forceinline__ void turn_products(float (&x)[64], float scale,
-                                              bool is_second) {
+__device__ __forceinline__ void turn_products(float (&x)[64], float scale, bool is_second) {
   const float own = copysignf(1.0f, scale), other = __shfl_xor_sync(FULL, own, 2);
   const float signs[2] = {is_second ? other : own, is_second ? own : other};
 #pragma unroll
   for (int i = 0; i < 64; ++i) x[i] *= signs[i / 2 % 2];
 }
 
-// A score that is as good as computed: the sums over half of the heads each, and the scale.
+// A score but for its last two operations: the sums over half of the heads each, and the scale.
 struct Score {
   float own, other, scale;
   __device__ float value() const { return (own + other) * scale; }
@@ -79,8 +77,8 @@ __device__ __forceinline__ int row_in_tile() {
   return threadIdx.x / 32 % SEGMENTS * ROWS + lane / 4 + (lane & 2) * 4;
 }
 
-__device__ __forceinline__ void load_weights(const Rows& rows, float (&weights)[32]) {
-  const float* own = rows.weights[threadIdx.x / 256][threadIdx.x % 4];
+__device__ __forceinline__ void load_weights(const Job& job, float (&weights)[32]) {
+  const float* own = job.weights[threadIdx.x / 256][threadIdx.x % 4];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float4 four = reinterpret_cast<const float4*>(own)[i];
@@ -89,7 +87,7 @@ __device__ __forceinline__ void load_weights(const Rows& rows, float (&weights)[
   }
 }
 
-// Warpgroups: two halves of a tile's keys by two pairs of queries. While one weighs its sums, the
+// Warpgroups: two halves of a tile by two halves of the block. While one weighs its sums, the
 // products of others are under way; while its own are, it passes on the scores of the tile before.
 template <Mode MODE>
 __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) {
@@ -98,27 +96,27 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
   Side buffer;
   // What a shuffle returns is kept in its register, not computed anew for each tile.
   const int row = __shfl_sync(FULL, row_in_tile(), threadIdx.x % 32);
-  const bool speaks = row % ROWS == 0;  // SPEAKERS lanes of a warp
-  const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_BYTES);
+  const bool speaks = row % ROWS == 0;  // two lanes of a warp
+  const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_TILE_BYTES);
   while (true) {
     wait_cta_phase(&shared.block_full[buffer.at()], buffer.parity());
-    const Rows& rows = shared.rows[buffer.at()];
-    const int first = __shfl_sync(FULL, rows.piece.first, 0);  // the same in the whole warp
-    const int end = first + __shfl_sync(FULL, rows.piece.tiles, 0);
+    const Job& job = shared.jobs[buffer.at()];
+    const int first = __shfl_sync(FULL, job.piece.first, 0);  // the same in the whole warp
+    const int end = first + __shfl_sync(FULL, job.piece.tiles, 0);
     if (first == end) return;
-    Sink<MODE> sink(shared, args, rows);
+    Sink<MODE> sink(shared, args, job);
     float weights[32], x[64] = {};
     Score score = {};
-    load_weights(rows, weights);
+    load_weights(job, weights);
     const uint32_t queries =
-        lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * PAIR_BYTES);
+        lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * HALF_BLOCK_BYTES);
 #pragma unroll 1
     for (int tile = first; tile < end; ++tile) {
       wait_cta_phase(&shared.full[stage.at], stage.parity);
       if (MODE == Mode::SAMPLE) publish_shared();  // what others' copies wrote
       start_products(x, tiles + stage.at * (TILE_BYTES >> 4), queries);
       const float scale = shared.scales[stage.at][row];
-      if (tile > first) sink.take(score.value(), place_of(tile - 1, row));
+      if (tile > first) sink.take(score.value(), tile - 1, row);
       const bool turns = __any_sync(FULL, scale < 0.0f);  // and all lanes have read theirs
       await_sums<0>(x);
       if (speaks) arrive(&shared.free[stage.at]);
@@ -126,9 +124,9 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
       if (turns) turn_products(x, scale, row & 8);
       score = weigh(x, weights, scale, row & 8);
     }
-    sink.take(score.value(), place_of(end - 1, row));
-    sink.close(shared, args, rows);
-    __syncwarp();  // no lane reads rows from here on
+    sink.take(score.value(), end - 1, row);
+    sink.close(shared, args, job, row);
+    __syncwarp();  // no lane reads the job from here on
     if (speaks) arrive(&shared.block_free[buffer.at()]);
     buffer.advance();
   }

@@ -1,4 +1,4 @@
-// Thresholds from samples, and ids from candidates: a CTA a query.
+// Thresholds from samples, by a CTA or a warp a query, and ids from candidates, by a CTA a query.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 namespace {
 
 constexpr int GUESSING = 256, SELECTING = 512;  // threads
-constexpr int CLOSE = 3;  // of the sample: so near to its rank a threshold may lie
+constexpr int CLOSE = 3;  // samples among which a threshold may lie: so near to its rank
 constexpr int HELD = 16;  // samples in a lane's registers
-constexpr int FEW_SLOTS = 32 * HELD;
+constexpr int FEW_SLOTS = 32 * HELD;  // from more of them no warp finds a threshold
 
 // The sampled scores of a range, and at which rank of them its threshold is looked for.
 struct Samples {
   const float* scores;
   int count, need;
-  __device__ Samples(const Args& args, int row, const Range& range) {
+  __device__ Samples(const Args& args, int query, const Range& range) {
     const int end = range.start + range.length;
     int first = range.start / args.stretch, last = (end - 1) / args.stretch;
     first += sampled_key(args.stretch, first) < range.start;
@@ -26,13 +26,13 @@ struct Samples {
     count = last - first + 1;
     need = min(static_cast<int>(static_cast<int64_t>(count) * Tuning::WANTED / range.length) + 1,
                count);
-    scores = args.samples + static_cast<int64_t>(row) * args.slots + first;
+    scores = args.samples + static_cast<int64_t>(query) * args.slots + first;
   }
 };
 
-// Above infinity are keys of no number.
-__device__ __forceinline__ float threshold_of(uint32_t key) {
-  return score_of(min(key, key_of(INFINITY)));
+// Orders above infinity's are those of NaN, which is no threshold.
+__device__ __forceinline__ float threshold_of(uint32_t order) {
+  return score_of(min(order, order_of(INFINITY)));
 }
 
 // What a candidate of the query must score. A threshold that is too high or too low costs time, not
@@ -40,39 +40,40 @@ __device__ __forceinline__ float threshold_of(uint32_t key) {
 // Grid: (Q,)
 __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_constant__ Args args) {
   __shared__ RankMemory memory;
-  const int row = blockIdx.x;
+  const int query = blockIdx.x;
   allow_next_launch();
-  const Range range = load_range(args, row);
+  const Range range = load_range(args, query);
   wait_for_launches_before();
-  if (row == 0 && threadIdx.x == 0) args.failed[0] = 0;
+  if (query == 0 && threadIdx.x == 0) args.failed[0] = 0;
+  if (threadIdx.x == 0) args.known[query] = 0;
   if (range.length <= Tuning::WHOLE) {
-    if (threadIdx.x == 0) args.thresholds[row] = -INFINITY;
+    if (threadIdx.x == 0) args.thresholds[query] = -INFINITY;
     return;
   }
-  const Samples samples(args, row, range);
+  const Samples samples(args, query, range);
   const Bracket bracket =
-      find_rank<GUESSING, 12>(memory, samples.count, samples.need, key_of(-INFINITY), NAN_KEY,
-                              CLOSE, [&](int i) { return key_of(samples.scores[i]); });
-  if (threadIdx.x == 0) args.thresholds[row] = threshold_of(bracket.low);
+      find_rank<GUESSING, 12>(memory, samples.count, samples.need, order_of(-INFINITY), NAN_ORDER,
+                              CLOSE, [&](int i) { return order_of(samples.scores[i]); });
+  if (threadIdx.x == 0) args.thresholds[query] = threshold_of(bracket.low);
 }
 
-// A key of order that `need` keys reach, and one more at most, unless they are equal. By halves:
-// the warp holds all of at most FEW_SLOTS samples.
+// An order that `need` of the samples reach, and one more at most, unless some are equal. It is
+// found by halves: the warp holds all of at most FEW_SLOTS samples.
 __device__ __forceinline__ uint32_t find_close(const Samples& samples) {
-  uint32_t keys[HELD], low = ~0u, high = 0;
+  uint32_t orders[HELD], low = ~0u, high = 0;
 #pragma unroll
   for (int j = 0; j < HELD; ++j) {
     const int i = threadIdx.x % 32 + 32 * j;
-    const uint32_t key = key_of(samples.scores[min(i, samples.count - 1)]);
-    low = min(low, key), high = max(high, key);
-    keys[j] = i < samples.count ? key : NO_SCORE;
+    const uint32_t order = order_of(samples.scores[min(i, samples.count - 1)]);
+    low = min(low, order), high = max(high, order);
+    orders[j] = i < samples.count ? order : NO_SCORE;
   }
   low = __reduce_min_sync(FULL, low), high = __reduce_max_sync(FULL, high);
   for (int reach_low = samples.count; low < high && reach_low > samples.need + 1;) {
     const uint32_t middle = high - (high - low) / 2;
     int reach = 0;
 #pragma unroll
-    for (int j = 0; j < HELD; ++j) reach += keys[j] >= middle;
+    for (int j = 0; j < HELD; ++j) reach += orders[j] >= middle;
     reach = __reduce_add_sync(FULL, reach);
     if (reach >= samples.need) {
       low = middle, reach_low = reach;
@@ -87,25 +88,25 @@ __device__ __forceinline__ uint32_t find_close(const Samples& samples) {
 // Grid: (ceil(Q / 8),)
 __global__ void __launch_bounds__(GUESSING)
     warp_threshold_kernel(const __grid_constant__ Args args) {
-  const int row = blockIdx.x * (GUESSING / 32) + threadIdx.x / 32;
+  const int query = blockIdx.x * (GUESSING / 32) + threadIdx.x / 32;
   allow_next_launch();
-  const Range range = row < args.num_queries ? load_range(args, row) : Range{0, 0};
+  const Range range = query < args.num_queries ? load_range(args, query) : Range{0, 0};
   wait_for_launches_before();
-  if (row == 0 && threadIdx.x == 0) args.failed[0] = 0;
-  if (row >= args.num_queries) return;
+  if (query == 0 && threadIdx.x == 0) args.failed[0] = 0;
+  if (query >= args.num_queries) return;
   const bool is_whole = range.length <= Tuning::WHOLE;
   const float threshold =
-      is_whole ? -INFINITY : threshold_of(find_close(Samples(args, row, range)));
-  if (threadIdx.x % 32 == 0) args.thresholds[row] = threshold;
+      is_whole ? -INFINITY : threshold_of(find_close(Samples(args, query, range)));
+  if (threadIdx.x % 32 == 0) args.thresholds[query] = threshold, args.known[query] = 0;
 }
 
-// In shared memory, in front of the keys of args.most_candidates, and then their ids.
+// In shared memory; the orders of args.most_candidates candidates and then their ids follow it.
 struct Selection {
   int before[MOST_PIECES * SEGMENTS + 1];  // candidates in the segments before
   int from[MOST_PIECES * SEGMENTS];        // place of a segment's first, less those before
   RankMemory rank;
   int is_dropped;  // a candidate was
-  __device__ uint32_t* keys() { return reinterpret_cast<uint32_t*>(this + 1); }
+  __device__ uint32_t* orders() { return reinterpret_cast<uint32_t*>(this + 1); }
   __device__ int* ids(const Args& args) {
     return reinterpret_cast<int*>(this + 1) + args.most_candidates;
   }
@@ -120,23 +121,23 @@ __device__ __forceinline__ void list_range(const Range& range, int* ids) {
 }
 
 // Finds the query's segments. Returns how many candidates they hold; 0 where one was dropped.
-__device__ __forceinline__ int find_segments(Selection& shared, const Args& args, int row,
-                                             int2 share) {
+__device__ __forceinline__ int find_segments(Selection& shared, const Args& args, int query,
+                                             const Share& share) {
   constexpr int EACH = (MOST_PIECES * SEGMENTS + SELECTING - 1) / SELECTING;
-  const int first = threadIdx.x * EACH, segments = share.y * SEGMENTS;
+  const int first = threadIdx.x * EACH, segments = share.pieces * SEGMENTS;
   int counts[EACH], found[EACH], sum = 0;
   bool is_dropped = false;
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {  // of the query's own area: they need not wait for the share
-    found[i] = row * SEGMENTS + first + i;
+    found[i] = query * SEGMENTS + first + i;
     counts[i] = first + i < SEGMENTS ? args.counts[found[i]] : 0;
   }
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {
     if (first + i >= segments) continue;
-    const int order = (first + i) / SEGMENTS;
-    if (order > 0) {
-      const int area = area_of(args, row, row % BLOCK, share.x + order * PAIR, false);
+    const int nth = (first + i) / SEGMENTS;
+    if (nth > 0) {
+      const int area = area_of(args, query, query % BLOCK, share.first + nth * share.step, false);
       found[i] = area * SEGMENTS + (first + i) % SEGMENTS;
       counts[i] = args.counts[found[i]];
     }
@@ -158,7 +159,7 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
   return shared.is_dropped ? 0 : total;
 }
 
-// Copies candidates, by the order of their scores, and finds the least and the most of these.
+// Copies candidates, their scores as orders, and finds the least and the most of these.
 struct Loader {
   Selection& shared;
   const Args& args;
@@ -183,9 +184,9 @@ struct Loader {
     }
   }
   __device__ void store(int i, uint2 candidate) {
-    const uint32_t key = key_of(__uint_as_float(candidate.x));
-    shared.keys()[i] = key, shared.ids(args)[i] = candidate.y;
-    least = min(least, key), most = max(most, key);
+    const uint32_t order = order_of(__uint_as_float(candidate.x));
+    shared.orders()[i] = order, shared.ids(args)[i] = candidate.y;
+    least = min(least, order), most = max(most, order);
   }
   __device__ void finish() {
     least = __reduce_min_sync(FULL, least), most = __reduce_max_sync(FULL, most);
@@ -225,28 +226,28 @@ __device__ __forceinline__ void load_candidates(Selection& shared, const Args& a
 __global__ void __launch_bounds__(SELECTING, 3) select_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Selection& shared = *reinterpret_cast<Selection*>(memory);
-  const int row = blockIdx.x;
-  int* ids = args.ids + static_cast<int64_t>(row) * TOPK;
+  const int query = blockIdx.x;
+  int* ids = args.ids + static_cast<int64_t>(query) * TOPK;
   allow_next_launch();
-  const Range range = load_range(args, row);
+  const Range range = load_range(args, query);
   if (threadIdx.x == 0) shared.is_dropped = 0, shared.rank.least = ~0u, shared.rank.most = 0;
   __syncthreads();
   wait_for_launches_before();
   if (range.length <= TOPK) return list_range(range, ids);
-  const int2 share = args.shares[row / BLOCK];
-  const int count = find_segments(shared, args, row, share);
+  const Share share = args.shares[query / BLOCK];
+  const int count = find_segments(shared, args, query, share);
   if (count < TOPK || count > args.most_candidates) {
-    if (threadIdx.x == 0) args.failed[1 + atomicAdd(&args.failed[0], 1)] = row;
+    if (threadIdx.x == 0) args.failed[1 + atomicAdd(&args.failed[0], 1)] = query;
     return;
   }
-  load_candidates(shared, args, share.y * SEGMENTS, count);
-  const uint32_t* keys = shared.keys();
-  const int* ids_of_keys = shared.ids(args);
-  const auto key_at = [&](int i) { return keys[i]; };
+  load_candidates(shared, args, share.pieces * SEGMENTS, count);
+  const uint32_t* orders = shared.orders();
+  const int* candidate_ids = shared.ids(args);
+  const auto order_at = [&](int i) { return orders[i]; };
   const Bracket bracket = find_rank<SELECTING, 8>(shared.rank, count, TOPK, shared.rank.least,
-                                                  shared.rank.most, FEW, key_at);
-  store_best<SELECTING, 2>(shared.rank, count, TOPK, bracket, key_at,
-                        [&](int i) { return ids_of_keys[i]; }, ids);
+                                                  shared.rank.most, FEW, order_at);
+  store_best<SELECTING, 2>(shared.rank, count, TOPK, bracket, order_at,
+                           [&](int i) { return candidate_ids[i]; }, ids);
 }
 
 }  // namespace

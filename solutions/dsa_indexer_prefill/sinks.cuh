@@ -11,14 +11,17 @@
 namespace {
 
 // A lane takes the scores of one query of the block.
-__device__ __forceinline__ int own_query() { return threadIdx.x / 256 * 2 + threadIdx.x % 2; }
+__device__ __forceinline__ int member_of(uint32_t thread) {
+  return thread / 256 * HALF_BLOCK + thread % HALF_BLOCK;
+}
+__device__ __forceinline__ int own_member() { return member_of(threadIdx.x); }
 
 // The range of the lane's query, as far as it is scored.
 struct OwnRange {
   int start;
   uint32_t length;
-  __device__ explicit OwnRange(const Rows& rows)
-      : start(rows.start[own_query()]), length(rows.length[own_query()]) {}
+  __device__ explicit OwnRange(const Job& job)
+      : start(job.start[own_member()]), length(job.length[own_member()]) {}
   __device__ bool holds(int key) const { return static_cast<uint32_t>(key - start) < length; }
 };
 
@@ -31,79 +34,124 @@ struct Sink<Mode::SAMPLE> {
   int stretch;
   float* samples;
 
-  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
-      : range(rows), stretch(args.stretch) {
-    const int row = max(rows.row[own_query()], 0);
-    samples = args.samples + static_cast<int64_t>(row) * args.slots;
+  __device__ Sink(SharedMemory&, const Args& args, const Job& job)
+      : range(job), stretch(args.stretch) {
+    const int query = max(job.query[own_member()], 0);
+    samples = args.samples + static_cast<int64_t>(query) * args.slots;
   }
-  __device__ void take(float score, int slot) {
+  __device__ void take(float score, int tile, int row) {
+    const int slot = place_of(tile, row);
     if (range.holds(sampled_key(stretch, slot))) samples[slot] = score;
   }
-  __device__ void close(SharedMemory&, const Args&, const Rows&) {}
+  __device__ void close(SharedMemory&, const Args&, const Job&, int) {}
 };
 
-// Each warp has a segment of a query's candidates to itself: places follow from votes alone. Of the
-// scores at the threshold it stores a few. Then they are dropped: none of the best is lost where
-// 2048 at or above the threshold are stored. So a tie at the border, of however many keys, needs no
-// repair.
+// Each warp has a segment of a query's candidates to itself: places follow from votes alone. Scores
+// at the threshold are ties. A warp that has stored some tells how many candidates it has, and sees
+// how many the query has: from 2048 on none of the best is lost where ties are dropped. So no tie
+// at the border needs a repair, of however many keys. Where no number is above the threshold,
+// scores that are none are the ties, and count alone.
 template <>
 struct Sink<Mode::FILTER> {
-  OwnRange range;
-  uint2* candidates;
+  SharedMemory& shared;
+  const Args& args;
+  const Job& job;
   float threshold;
-  uint32_t place, limit;  // one vote more than the ties may take; then the end of the segment
+  uint32_t place;      // in the segment, behind the last one stored
+  int first_whole;     // the first tile that the ranges of both of the warp's queries hold all of
+  uint32_t whole;      // how many such tiles there are
+  float held;          // a candidate of the lane's that is not stored yet: its score
+  int held_tile = -1;  // and tile; -1: none
 
-  __device__ Sink(SharedMemory& shared, const Args& args, const Rows& rows)
-      : range(rows), candidates(args.candidates), threshold(rows.threshold[own_query()]) {
-    place = segment(shared, args, rows) * CAPACITY;
-    limit = place + ties(rows) + ROWS;
-  }
-
-  // Whether the block's first tile is one of the piece.
-  static __device__ bool begins(const SharedMemory& shared, const Piece& piece) {
-    return piece.first == shared.first_tile[piece.block / PAIR];
-  }
-  static __device__ int segment(const SharedMemory& shared, const Args& args, const Rows& rows) {
-    const int query = own_query(), row = max(rows.row[query], 0);
-    const int area = area_of(args, row, query, blockIdx.x, begins(shared, rows.piece));
-    return area * SEGMENTS + threadIdx.x / 32 % SEGMENTS;
-  }
-  // The piece's share of Tuning::TIES, by its share of the query's tiles.
-  static __device__ int ties(const Rows& rows) {
-    const Piece& piece = rows.piece;
-    const Range range = {rows.start[own_query()], rows.length[own_query()]};
-    if (range.length == 0) return 1;
-    const int first = max(piece.first, range.first_tile()), tiles = range.tiles();
-    const int last = min(piece.first + piece.tiles, range.first_tile() + tiles);
-    return Tuning::TIES * max(last - first, 0) / tiles + 1;
-  }
-
-  __device__ void take(float score, int key) {
-    const bool passes = range.holds(key) && !(score < threshold);  // or is no number
-    if (!__any_sync(FULL, passes)) return;
-    const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
-    const uint32_t own = __ballot_sync(FULL, passes) & of_query;
-    const uint32_t at = place + __popc(own & lanes_before_now());
-    if (passes && at < limit) candidates[at] = make_uint2(__float_as_uint(score), key);
-    place += __popc(own);
-    const bool is_full = place + ROWS > limit;
-    if (!__any_sync(FULL, is_full)) return;
-    // From here on scores at the threshold no longer pass.
-    const uint32_t beyond = limit % CAPACITY;
-    if (!is_full || beyond == 0) return;
-    limit += CAPACITY - beyond;
-    if (threshold < INFINITY) threshold = score_of(key_of(threshold) + 1);
-  }
-
-  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
-    const bool is_there = rows.row[0] >= 0;  // the last pair may be half of one
-    if (threadIdx.x == 0 && is_there && begins(shared, rows.piece)) {
-      const int total = shared.before[count_blocks<Mode::FILTER>(args)];
-      const int last = owner_of(shared.before[rows.piece.block / PAIR + 1] - 1, total);
-      args.shares[rows.piece.block] = make_int2(blockIdx.x, last - blockIdx.x / PAIR + 1);
+  __device__ Sink(SharedMemory& shared, const Args& args, const Job& job)
+      : shared(shared),
+        args(args),
+        job(job),
+        threshold(job.threshold[own_member()]),
+        place(segment(args, job, threadIdx.x) * CAPACITY) {
+    if (threadIdx.x % 32 < 2) {
+      int* known = args.known + max(job.query[own_member()], 0);
+      told(shared, threadIdx.x) = {0, place, place + CAPACITY, known};
     }
-    const int at = segment(shared, args, rows);
-    if (threadIdx.x % 32 < 2 && rows.row[own_query()] >= 0) {
+    __syncwarp();
+    const OwnRange range(job);
+    const int first = (range.start + TILE - 1) / TILE;
+    const int last = (range.start + static_cast<int>(range.length)) / TILE;
+    first_whole = __shfl_sync(FULL, max(first, __shfl_xor_sync(FULL, first, 1)), 0);
+    const int end_whole = __shfl_sync(FULL, min(last, __shfl_xor_sync(FULL, last, 1)), 0);
+    whole = max(end_whole - first_whole, 0);
+  }
+
+  static __device__ int segment(const Args& args, const Job& job, uint32_t thread) {
+    const int member = member_of(thread), query = max(job.query[member], 0);
+    const int area = area_of(args, query, member, blockIdx.x, job.piece.pieces > 0);
+    return area * SEGMENTS + thread / 32 % SEGMENTS;
+  }
+  static __device__ Told& told(SharedMemory& shared, uint32_t thread) {
+    return shared.told[member_of(thread)][thread / 32 % SEGMENTS];
+  }
+
+  // Each lane holds a candidate back until one of the warp's finds its place taken: in long
+  // contexts that is after some seven tiles, of which two in three have a candidate.
+  __device__ void take(float score, int tile, int row) {
+    bool passes = !(score < threshold);  // or is no number
+    if (static_cast<uint32_t>(tile - first_whole) >= whole) {
+      passes &= OwnRange(job).holds(place_of(tile, row)) && is_open();
+    }
+    if (__any_sync(FULL, passes && held_tile >= 0)) {
+      store_held(row);
+      passes &= !(score < threshold);  // which may have risen
+    }
+    if (passes) held = score, held_tile = tile;
+  }
+
+  // Whether anything may still pass: not where 2048 that are no numbers are known.
+  __device__ bool is_open() const {
+    return threshold < INFINITY || told(shared, thread_index_now()).new_ties >= 0;
+  }
+
+  __device__ void store_held(int row) {
+    const bool holds = held_tile >= 0;
+    const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
+    const uint32_t own = __ballot_sync(FULL, holds) & of_query;
+    const uint32_t at = place + __popc(own & lanes_before_now());
+    if (holds && at < told(shared, thread_index_now()).end) {
+      args.candidates[at] = make_uint2(__float_as_uint(held), place_of(held_tile, row));
+    }
+    held_tile = -1;
+    place += __popc(own);
+    const bool may_tie = holds && !(held > threshold);
+    if (__any_sync(FULL, may_tie)) count_ties(may_tie, held != held);
+  }
+
+  __device__ void count_ties(bool may_tie, bool is_nan) {
+    const uint32_t thread = thread_index_now();
+    const bool is_number = threshold < INFINITY;
+    const uint32_t ties = __ballot_sync(FULL, may_tie && is_nan != is_number);
+    int known = 0;
+    if (thread % 32 < 2) {
+      Told& own = told(shared, thread);
+      const int new_ties = own.new_ties + __popc(ties & 0x55555555u << thread % 2);
+      own.new_ties = new_ties;
+      if (new_ties > Tuning::UNTOLD) {
+        const int more = is_number ? place - own.place : new_ties;
+        own.place = place;
+        known = atomicAdd(own.known, more) + more;
+        own.new_ties = known < TOPK ? 0 : INT32_MIN / 2;  // from then on no tie is one
+      }
+    }
+    __syncwarp();  // all lanes read what is told
+    known = __shfl_sync(FULL, known, thread % 2);
+    // -0.0 ties with 0.0.
+    if (known >= TOPK && is_number) threshold = score_of(order_of(threshold + 0.0f) + 1);
+    if (__any_sync(FULL, known >= TOPK && !is_number)) whole = 0;  // is_open() is asked
+  }
+
+  __device__ void close(SharedMemory&, const Args&, const Job&, int row) {
+    store_held(row);
+    const uint32_t thread = thread_index_now();
+    const int at = segment(args, job, thread);
+    if (thread % 32 < 2 && job.query[member_of(thread)] >= 0) {
       args.counts[at] = place - at * CAPACITY;
     }
   }
@@ -111,29 +159,30 @@ struct Sink<Mode::FILTER> {
 
 template <>
 struct Sink<Mode::REPAIR> {
-  const Rows& rows;  // read for each score: registers are few
-  uint32_t* keys;
+  const Job& job;  // read for each score: registers are few
+  uint32_t* orders;
 
-  static __device__ uint32_t* keys_of(const Args& args, int query) {
-    return args.keys + (static_cast<int64_t>(blockIdx.x) * BLOCK + query) * args.num_keys;
+  static __device__ uint32_t* orders_of(const Args& args, int member) {
+    return args.orders + (static_cast<int64_t>(blockIdx.x) * BLOCK + member) * args.num_keys;
   }
-  __device__ Sink(SharedMemory&, const Args& args, const Rows& rows)
-      : rows(rows), keys(keys_of(args, own_query())) {}
-  __device__ void take(float score, int key) {
-    if (OwnRange(rows).holds(key)) keys[key] = key_of(score);
+  __device__ Sink(SharedMemory&, const Args& args, const Job& job)
+      : job(job), orders(orders_of(args, own_member())) {}
+  __device__ void take(float score, int tile, int row) {
+    const int key = place_of(tile, row);
+    if (OwnRange(job).holds(key)) orders[key] = order_of(score);
   }
-  __device__ void close(SharedMemory& shared, const Args& args, const Rows& rows) {
+  __device__ void close(SharedMemory& shared, const Args& args, const Job& job, int) {
     sync_first<COMPUTING>();  // all scores are stored
-    for (int query = 0; query < BLOCK; ++query) {
-      const int row = rows.row[query], start = rows.start[query], length = rows.length[query];
-      if (row < 0) break;
-      const uint32_t* found = keys_of(args, query) + start;
+    for (int member = 0; member < BLOCK; ++member) {
+      const int query = job.query[member], start = job.start[member], length = job.length[member];
+      if (query < 0) break;
+      const uint32_t* found = orders_of(args, member) + start;
       const auto at = [&](int i) { return found[i]; };
-      const Bracket bracket = find_rank<COMPUTING, 2>(shared.rank, length, TOPK, LEAST_KEY,
-                                                      NAN_KEY, FEW, at);
+      const Bracket bracket =
+          find_rank<COMPUTING, 2>(shared.rank, length, TOPK, LEAST_ORDER, NAN_ORDER, FEW, at);
       store_best<COMPUTING, 1>(shared.rank, length, TOPK, bracket, at,
                                [&](int i) { return start + i; },
-                               args.ids + static_cast<int64_t>(row) * TOPK);
+                               args.ids + static_cast<int64_t>(query) * TOPK);
     }
   }
 };

@@ -8,7 +8,7 @@
 // Without the checksum, which is stored, the assembler would leave out the products: to it an empty
 // volatile instruction of the compiler's is no use of them.
 // launch_part() launches one of these, or the room's own filter, alone: what a call of
-// select_topk() with the same scratch has left there are its thresholds.
+// select_topk() with the same scratch has left there are its thresholds, and what its warps told.
 //
 // tests/prefill_study measures the three in turns.
 
@@ -27,19 +27,19 @@ __device__ __forceinline__ void compute_part(SharedMemory& shared, const Args& a
   Side buffer;
   const int row = __shfl_sync(FULL, row_in_tile(), threadIdx.x % 32);
   const bool speaks = row % ROWS == 0;
-  const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_BYTES);
+  const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_TILE_BYTES);
   float checksum = 0.0f;
   while (true) {
     wait_cta_phase(&shared.block_full[buffer.at()], buffer.parity());
-    const Rows& rows = shared.rows[buffer.at()];
-    const int first = __shfl_sync(FULL, rows.piece.first, 0);
-    const int end = first + __shfl_sync(FULL, rows.piece.tiles, 0);
+    const Job& job = shared.jobs[buffer.at()];
+    const int first = __shfl_sync(FULL, job.piece.first, 0);
+    const int end = first + __shfl_sync(FULL, job.piece.tiles, 0);
     if (first == end) break;
     float weights[32], x[64] = {};
     Score score = {};
-    if (WEIGHS) load_weights(rows, weights);
+    if (WEIGHS) load_weights(job, weights);
     const uint32_t queries =
-        lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * PAIR_BYTES);
+        lower_word(shared.queries[buffer.at()] + threadIdx.x / 256 * HALF_BLOCK_BYTES);
 #pragma unroll 1
     for (int tile = first; tile < end; ++tile) {
       wait_cta_phase(&shared.full[stage.at], stage.parity);
@@ -89,11 +89,11 @@ __global__ void __launch_bounds__(THREADS, 1) part_kernel(const __grid_constant_
 
 // Arguments and scratch as of a select_topk() that has run; part: as in Part. At most one group of
 // launches.
-void launch_part(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
+void launch_part(tvm::ffi::TensorView queries, tvm::ffi::TensorView codes,
                  tvm::ffi::TensorView scales, tvm::ffi::TensorView weights,
                  tvm::ffi::TensorView starts, tvm::ffi::TensorView ends,
                  tvm::ffi::TensorView table, tvm::ffi::TensorView area, int64_t part) {
-  const DLDevice device = query.device();
+  const DLDevice device = queries.device();
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   int sms = 0;
@@ -101,7 +101,7 @@ void launch_part(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
   sms = std::min(sms, MOST_CTAS);
   Args args = {};
   args.map = map_codes(codes);
-  args.query = static_cast<const uint8_t*>(query.data_ptr());
+  args.queries = static_cast<const uint8_t*>(queries.data_ptr());
   args.codes = static_cast<const uint8_t*>(codes.data_ptr());
   args.scales = static_cast<const float*>(scales.data_ptr());
   args.weights = static_cast<const float*>(weights.data_ptr());
@@ -109,7 +109,7 @@ void launch_part(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
   args.ends = static_cast<const int*>(ends.data_ptr());
   args.samples = static_cast<float*>(area.data_ptr());
   args.candidates = static_cast<uint2*>(area.data_ptr());
-  args.num_queries = static_cast<int>(query.size(0));
+  args.num_queries = static_cast<int>(queries.size(0));
   args.num_keys = static_cast<int>(codes.size(0));
   args.stretch = stretch_of(args.num_keys);
   args.slots = (args.num_keys + args.stretch - 1) / args.stretch;
@@ -122,7 +122,8 @@ void launch_part(tvm::ffi::TensorView query, tvm::ffi::TensorView codes,
       << "prefill control: expected the scratch of select_topk, got " << table.size(0)
       << " words and " << area.size(0) << " bytes";
   const auto start = [&](auto kernel) {
-    launch(kernel, args, sms / PAIR * PAIR, THREADS, sizeof(SharedMemory), stream, true, PAIR);
+    launch(kernel, args, sms / CLUSTER * CLUSTER, THREADS, sizeof(SharedMemory), stream, true,
+           CLUSTER);
   };
   if (part == static_cast<int>(Part::PRODUCTS)) return start(part_kernel<Part::PRODUCTS>);
   if (part == static_cast<int>(Part::SCORES)) return start(part_kernel<Part::SCORES>);

@@ -29,6 +29,7 @@ from tests.oracles.dsa_indexer_prefill import (
     random_inputs,
 )
 from tests.packed import build, call
+from tests.prefill_study.native import CAPABILITY, NativeCall
 
 pytestmark = pytest.mark.gpu
 
@@ -37,6 +38,7 @@ NAMES = ("q_index_fp8", "k_index_fp8", "k_scale", "weights", "row_starts", "row_
 MEMORY_LIMIT = 256 << 20  # bytes that a call may take beyond its arguments
 # FP8 sums of Hopper keep 14 bits: of the deviation of a row's scores.
 SCORE_ERROR = 0.01
+ALIKE, ALONE = 2, 1  # CTAs that go through the same tiles of the filter
 ROWS_CHECKED = 32  # of large cases, first and last among them, against fp64
 BLOCK_ROWS = 64  # whose own scores are in memory at once
 
@@ -320,3 +322,186 @@ def test_queries_whose_candidates_do_not_fit_are_repaired(kind, monkeypatch):
     ranges = [(0, 20_000), (7000, 20_000), (0, 19_999), (5, 2053), (9, 2058)] * 9
     inputs = inputs_with_scores(scores.cpu(), ranges, device="cuda")
     check(select_by(None, inputs), inputs, iter([scores[start:end] for start, end in ranges]))
+
+
+# Ties, and what is no number
+
+
+def causal(num_queries, num_keys):
+    starts, ends = row_ranges({"num_queries": num_queries, "num_keys": num_keys})
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def ragged(num_queries, num_keys):
+    axes = {"num_queries": num_queries, "num_keys": num_keys, "ragged_ranges": 1}
+    return [(int(start), int(end)) for start, end in zip(*row_ranges(axes), strict=True)]
+
+
+def assert_exact_for(scores, chosen, inputs):
+    """Every row, by the scores of all queries, fp32 [num_keys]."""
+    for first in range(0, len(chosen), BLOCK_ROWS):
+        rows = slice(first, first + BLOCK_ROWS)
+        starts, ends = inputs["row_starts"][rows], inputs["row_ends"][rows]
+        check_block(chosen[rows], scores.expand(len(starts), -1), starts, ends)
+
+
+def assert_all_exact(chosen, inputs, block_rows):
+    """Every row of dense integers, by their exact scores."""
+    for first in range(0, len(chosen), block_rows):
+        rows = slice(first, first + block_rows)
+        scores = dense_integer_scores(inputs, rows)
+        check_block(chosen[rows], scores, inputs["row_starts"][rows], inputs["row_ends"][rows])
+
+
+@pytest.fixture
+def run_native():
+    """inputs by name -> the native route's call, over, with its output and scratch."""
+    if torch.cuda.get_device_capability() != CAPABILITY:
+        pytest.skip("the native route is for Hopper alone")
+    kernel = sys.modules[build(ROOM)._callable.__module__]
+
+    def run(inputs):
+        native = NativeCall(kernel, list(inputs.values()))
+        native()
+        torch.cuda.synchronize()
+        return native, native.failures(kernel)
+
+    return run
+
+
+NO_FAILURE = {"segment_overflow": 0, "row_overflow": 0, "underflow": 0}
+TIED_SIZES = [(1, 131_072), (4, 20_000), (8, 131_072), (64, 131_072), (130, 40_000), (4096, 65_536)]
+
+
+def tied_scores(kind, num_keys):
+    scores = np.random.default_rng(14).standard_normal(num_keys).astype(np.float32)
+    first = num_keys // 3
+    keys = np.arange(num_keys)
+    if kind == "run":
+        scores[first : first + 4096] = 100.0
+    elif kind == "long run":
+        scores[first : first + 16_384] = 100.0
+    elif kind == "last keys":
+        scores[-5000:] = 100.0
+    elif kind == "16 of 144":
+        scores[keys // 16 % 9 == 0] = 100.0
+    elif kind == "2000 above":
+        scores[:] = 1.0
+        scores[np.random.default_rng(15).permutation(num_keys)[:2000]] = 2.0
+    else:
+        scores[:] = {"equal": -0.25, "-0.0": -0.0, "no number": np.nan}[kind]
+    return scores
+
+
+TIED_KINDS = (
+    "run", "long run", "last keys", "16 of 144", "2000 above", "equal", "-0.0", "no number",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("num_queries", "num_keys"), TIED_SIZES)
+@pytest.mark.parametrize("kind", TIED_KINDS)
+def test_ties_wherever_they_lie_need_no_repair(kind, num_queries, num_keys, run_native):
+    scores = tied_scores(kind, num_keys)
+    inputs = inputs_with_scores(scores, causal(num_queries, num_keys), device="cuda")
+    native, failures = run_native(inputs)
+    assert_exact_for(torch.from_numpy(scores).cuda(), native.output, inputs)
+    assert failures == NO_FAILURE
+
+
+@pytest.mark.parametrize("num_queries", [8, 64])
+def test_a_tied_run_on_both_routes(num_queries, select):
+    scores = tied_scores("run", 40_000)
+    inputs = inputs_with_scores(scores, causal(num_queries, 40_000), device="cuda")
+    assert_exact_for(torch.from_numpy(scores).cuda(), select(inputs), inputs)
+
+
+@pytest.mark.parametrize("num_queries", [8, 64])
+def test_negative_zeros_on_both_routes(num_queries, select):
+    scores = tied_scores("-0.0", 40_000)
+    inputs = inputs_with_scores(scores, causal(num_queries, 40_000), device="cuda")
+    assert_exact_for(torch.from_numpy(scores).cuda(), select(inputs), inputs)
+
+
+def test_infinite_scores_that_tie_are_repaired(select):
+    scores = np.full(20_000, np.inf, np.float32)
+    scores[[5, 9000]] = np.nan
+    inputs = inputs_with_scores(scores, causal(9, 20_000), device="cuda")
+    chosen = select(inputs)
+    assert_exact_for(torch.from_numpy(scores).cuda(), chosen, inputs)
+    assert all({5, 9000} <= set(row) for row in chosen.tolist())
+
+
+@pytest.mark.parametrize("num_queries", [12, 64, 513])
+def test_queries_without_a_number_leave_the_others_alone(num_queries, select):
+    ranges = causal(num_queries, 30_000)
+    inputs = dense_integer_inputs(ranges, 30_000, seed=16, device="cuda")
+    inputs["weights"][3::5, 7] = float("nan")
+    assert_all_exact(select(inputs), inputs, 32)
+
+
+def test_queries_without_a_number_need_no_repair(run_native):
+    inputs = dense_integer_inputs(causal(64, 131_072), 131_072, seed=17, device="cuda")
+    inputs["weights"][3::5, 7] = float("nan")
+    native, failures = run_native(inputs)
+    assert_all_exact(native.output, inputs, 8)
+    assert failures == NO_FAILURE
+
+
+# Pairs of blocks
+
+
+@pytest.mark.parametrize("kind", ["causal", "ragged"])
+def test_every_row_is_exact_in_long_contexts(kind, select):
+    if kind == "causal":
+        ranges, num_keys = causal(64, 131_072), 131_072
+    else:
+        ranges, num_keys = ragged(4096, 65_536), 65_536
+    inputs = dense_integer_inputs(ranges, num_keys, seed=18, device="cuda")
+    assert_all_exact(select(inputs), inputs, 16)
+
+
+def apart(num_queries, num_keys):
+    """Blocks that see the first and the last third in turn."""
+    third = num_keys // 3
+    return [
+        (0, third) if row // 4 % 2 == 0 else (num_keys - third, num_keys)
+        for row in range(num_queries)
+    ]
+
+
+def uneven(num_queries, num_keys):
+    """Ranges of many starts and ends, all within two tiles of each other."""
+    return [(row * 37 % 200, num_keys - row * 53 % 200) for row in range(num_queries)]
+
+
+@pytest.mark.parametrize(
+    ("num_queries", "ranges_of", "team"),
+    [
+        (1, causal, ALONE),
+        (4, causal, ALONE),
+        (8, causal, ALIKE),
+        (9, causal, ALONE),  # three blocks: a pair and a half
+        (64, causal, ALIKE),
+        (124, causal, ALONE),  # 31 blocks: the half pair is more than 1/32
+        (130, causal, ALIKE),  # 33
+        (8, apart, ALONE),
+        (64, apart, ALONE),
+        (130, apart, ALONE),
+        (512, uneven, ALIKE),
+        (4096, ragged, ALONE),
+        (513, ragged, ALONE),
+    ],
+)
+def test_blocks_go_in_pairs_where_it_pays(num_queries, ranges_of, team, run_native):
+    num_keys = 40_000
+    ranges = ranges_of(num_queries, num_keys)
+    inputs = dense_integer_inputs(ranges, num_keys, seed=19, device="cuda")
+    native, _ = run_native(inputs)
+    assert_all_exact(native.output, inputs, 32)
+    blocks = -(-num_queries // 4)
+    steps = native.scratch[0][: 3 * blocks].reshape(blocks, 3)[:, 2].tolist()
+    scored = [
+        any(end - start > TOPK for start, end in ranges[4 * block : 4 * block + 4])
+        for block in range(blocks)
+    ]
+    assert {step for step, is_scored in zip(steps, scored, strict=True) if is_scored} == {team}

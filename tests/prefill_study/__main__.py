@@ -7,6 +7,7 @@
     record     what is kept                  native     the room's launches and the control's
     launches   what is timed, and how        measure    all sizes and scores, in order
     failures   why rows were repaired        tables, figures   what the page shows
+    hostile    scores that no workload has
 
 Measured are the launches of a call, the filter beside two controls that leave out its epilogue, the
 share of the FP8 peak, why rows of hostile scores are repaired and what that costs, and scratch. A

@@ -29,7 +29,6 @@ class Layout:
     segments: int  # of a query in an area
     capacity: int  # candidates of a segment
     most_ctas: int
-    pair: int  # CTAs of the filter that share tiles: two with pieces of one block are so far apart
 
 
 def classify(
@@ -42,15 +41,15 @@ def classify(
     queries = len(lengths)
     blocks = -(-queries // layout.block)
     areas = queries + layout.most_ctas * layout.block
-    begin, stop = 2 * blocks, 2 * blocks + areas * layout.segments
-    shares = table[:begin].reshape(blocks, 2)
+    begin, stop = 3 * blocks, 3 * blocks + areas * layout.segments
+    shares = table[:begin].reshape(blocks, 3)
     counts = table[begin:stop].reshape(areas, layout.segments)
-    failed = table[stop + queries :]
+    failed = table[stop + 2 * queries :]  # behind thresholds and told counts
     listed = set(failed[1 : 1 + int(failed[0])].tolist())
     found: dict[str, set[int]] = {name: set() for name in CLASSES}
     for row in np.flatnonzero(lengths > TOPK).tolist():
-        first, pieces = (int(value) for value in shares[row // layout.block])
-        later = first + layout.pair * np.arange(1, pieces)
+        first, pieces, step = (int(value) for value in shares[row // layout.block])
+        later = first + step * np.arange(1, pieces)  # CTAs
         own = [row, *(queries + later * layout.block + row % layout.block).tolist()]
         name = _class_of(counts[own], layout.capacity, most_candidates)
         if name is not None:

@@ -18,9 +18,10 @@ from harness.devices import ClockSample, DeviceFacts, sample_clocks, summarise_c
 from harness.errors import EnvironmentUnfit, ToolMissing
 from harness.evaluate.sweep import read_commit
 from harness.evaluate.verdicts import read_environment, utc_now
-from harness.ranges import KEYS, QUERIES, SCORES, TOPK
-from harness.rules.prefill_inputs import draw_inputs
+from harness.ranges import KEYS, QUERIES, SCORES, TOPK, row_ranges
+from harness.rules.prefill_inputs import draw_inputs, tensors_with_scores
 from tests.packed import build
+from tests.prefill_study.hostile import CASES, HOSTILE
 from tests.prefill_study.launches import (
     DEVICE,
     ITERATIONS,
@@ -63,6 +64,11 @@ def describe(facts: DeviceFacts, commit: str | None) -> dict[str, Any]:
         **contents(),
         "measured_at": utc_now(),
     }
+
+
+def name_of(axes: Mapping[str, int]) -> str:
+    names = [f"{name}={value}" for name, value in axes.items() if name in SCORES]
+    return " ".join(names) or "normal"
 
 
 class Study:
@@ -119,13 +125,22 @@ class Study:
         self.say(f"{size}")
         return size
 
-    def measure_failure(self, axes: Mapping[str, int], is_forced: bool) -> Failure:
-        names = [f"{name}={value}" for name, value in axes.items() if name in SCORES]
+    def draw_hostile(self, name: str, value: int, queries: int, keys: int) -> list[torch.Tensor]:
+        torch.cuda.empty_cache()
+        torch.manual_seed(1)
+        scores = torch.from_numpy(HOSTILE[name](keys, value)).to(DEVICE)
+        ranges = row_ranges({QUERIES: queries, KEYS: keys})
+        starts, ends = (torch.from_numpy(values).to(DEVICE) for values in ranges)
+        return [*tensors_with_scores(scores, queries), starts, ends]
+
+    def measure_failure(
+        self, name: str, inputs: list[torch.Tensor], is_forced: bool = False
+    ) -> Failure:
         changes = {"most_candidates": TOPK} if is_forced else {}
-        own = NativeCall(self.kernel, self.draw(axes), **changes)
+        own = NativeCall(self.kernel, inputs, **changes)
         span_us, steps_us = time_steps(own)
         failure = Failure(
-            " ".join(names) or "normal",
+            name,
             is_forced,
             own.queries,
             own.keys,
@@ -142,8 +157,11 @@ class Study:
         hostile = [row.axes for row in rows if set(row.axes) & set(SCORES)]
         normal = [{QUERIES: queries, KEYS: keys} for queries, keys in NORMAL_SIZES]
         forced = [{QUERIES: queries, KEYS: keys} for queries, keys in FORCED_SIZES]
-        found = [self.measure_failure(axes, False) for axes in (*normal, *hostile)]
-        return found + [self.measure_failure(axes, True) for axes in forced]
+        found = [self.measure_failure(name_of(axes), self.draw(axes)) for axes in normal + hostile]
+        for name, value, queries, keys in CASES:
+            inputs = self.draw_hostile(name, value, queries, keys)
+            found.append(self.measure_failure(f"{name}={value}", inputs))
+        return found + [self.measure_failure("normal", self.draw(axes), True) for axes in forced]
 
     def measure_memory(self, queries: int, keys: int) -> Memory:
         inputs = self.draw({QUERIES: queries, KEYS: keys})

@@ -68,9 +68,7 @@ class NativeCall:
 
     def failures(self, kernel: Any) -> dict[str, int]:
         """Rows of the last call that went to the repair, by class."""
-        layout = Layout(
-            kernel.QUERY_BLOCK, kernel.QUERY_WARPS, kernel.CAPACITY, kernel.MOST_CTAS, kernel.PAIR
-        )
+        layout = Layout(kernel.QUERY_BLOCK, kernel.QUERY_WARPS, kernel.CAPACITY, kernel.MOST_CTAS)
         starts, ends = (
             values.clamp(0, self.keys).cpu().numpy().astype(np.int64)
             for values in self.arguments[4:]

@@ -16,6 +16,7 @@ from harness.timing import Activity, Launch
 from tests.prefill_study import __main__ as command
 from tests.prefill_study import figures, record, tables
 from tests.prefill_study.failures import Layout, classify
+from tests.prefill_study.hostile import CASES, HOSTILE, keys_of_a_warp, sampled_keys
 from tests.prefill_study.launches import KERNELS, calls_of, steps_of
 from tests.prefill_study.record import KEPT, LAUNCHES, PARTS, Failure, Memory, Record, Size
 
@@ -136,7 +137,7 @@ def test_work_belongs_to_the_window_that_launched_it_once():
 
 # Why rows failed
 
-LAYOUT = Layout(block=4, segments=8, capacity=400, most_ctas=4, pair=2)
+LAYOUT = Layout(block=4, segments=8, capacity=400, most_ctas=4)
 LENGTHS = np.full(8, 50_000, np.int64)
 
 
@@ -149,12 +150,13 @@ def scratch(counts, shares, listed):
         areas[area] = own
     failed = np.zeros(1 + queries, np.int32)
     failed[0], failed[1 : 1 + len(listed)] = len(listed), listed
-    parts = (np.array(shares, np.int32).ravel(), areas.ravel(), np.zeros(queries, np.int32), failed)
+    rest = np.zeros(2 * queries, np.int32)
+    parts = (np.array(shares, np.int32).ravel(), areas.ravel(), rest, failed)
     return np.concatenate(parts)
 
 
 def test_rows_with_the_certificate_did_not_fail():
-    table = scratch({}, [(0, 1), (1, 1)], [])
+    table = scratch({}, [(0, 1, 1), (1, 1, 1)], [])
     found = classify(table, LENGTHS, LAYOUT, 3000)
     assert found == {"segment_overflow": 0, "row_overflow": 0, "underflow": 0}
 
@@ -166,32 +168,71 @@ def test_each_failure_has_one_class():
         3: [255] * 8,  # 2040
         5: [0] * 8,
     }
-    table = scratch(counts, [(0, 1), (1, 1)], [5, 3, 2, 1])
+    table = scratch(counts, [(0, 1, 1), (1, 1, 1)], [5, 3, 2, 1])
     found = classify(table, LENGTHS, LAYOUT, 3000)
     assert found == {"segment_overflow": 1, "row_overflow": 1, "underflow": 2}
 
 
 def test_later_pieces_of_a_block_are_in_areas_of_their_ctas():
     """Row 6 is the third of block 1, which CTAs 1 and 3 share: 8 + 3 * 4 + 2 is its second area."""
-    shares = [(0, 2), (1, 2)]
+    shares = [(0, 2, 2), (1, 2, 2)]
     areas = {**{row: [130] * 8 for row in range(8)}, **{8 + i: [130] * 8 for i in range(16)}}
     assert classify(scratch(areas, shares, []), LENGTHS, LAYOUT, 3000)["underflow"] == 0
     areas[22] = [0] * 8
     assert classify(scratch(areas, shares, [6]), LENGTHS, LAYOUT, 3000)["underflow"] == 1
+    alone = [(0, 2, 1), (1, 2, 1)]  # CTAs 1 and 2: 8 + 2 * 4 + 2
+    assert classify(scratch(areas, alone, []), LENGTHS, LAYOUT, 3000)["underflow"] == 0
+    areas[18] = [0] * 8
+    assert classify(scratch(areas, alone, [6]), LENGTHS, LAYOUT, 3000)["underflow"] == 1
 
 
 def test_short_ranges_have_no_candidates():
     lengths = LENGTHS.copy()
     lengths[3] = 2048
-    table = scratch({3: [-123456789] * 8}, [(0, 1), (1, 1)], [])
+    table = scratch({3: [-123456789] * 8}, [(0, 1, 1), (1, 1, 1)], [])
     assert classify(table, lengths, LAYOUT, 3000)["underflow"] == 0
 
 
 @pytest.mark.parametrize("listed", [[], [4], [3, 4]])
 def test_other_rows_than_the_device_repaired_are_no_answer(listed):
-    table = scratch({3: [0] * 8}, [(0, 1), (1, 1)], listed)
+    table = scratch({3: [0] * 8}, [(0, 1, 1), (1, 1, 1)], listed)
     with pytest.raises(InfrastructureFailure, match=r"expected the 1 that .*follow select_kernel"):
         classify(table, LENGTHS, LAYOUT, 3000)
+
+
+# Scores that no workload has
+
+SOURCE = Path(__file__).parents[2] / "solutions" / "dsa_indexer_prefill" / "plan.cuh"
+
+
+@pytest.mark.parametrize(("num_keys", "stretch"), [(16_384, 64), (16_385, 48), (131_072, 48)])
+def test_one_key_of_each_stretch_is_sampled(num_keys, stretch):
+    keys = sampled_keys(num_keys)
+    assert (keys // stretch == np.arange(len(keys))).all()
+    assert len(keys) >= num_keys // stretch
+    assert len(np.unique(keys % stretch)) == stretch
+
+
+def test_the_sample_and_the_rows_are_those_of_the_source():
+    text = SOURCE.read_text()
+    for words in (
+        "STRETCH = 48;", "SHORT_STRETCH = 64;", "SHORT = 16384;", "TILE = 128;", "ROWS = 16;",
+        "2654435761u >> 16;", "tile * TILE + static_cast<uint32_t>(row + tile * ROWS) % TILE;",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_a_warp_has_16_rows_of_each_tile_which_move_on():
+    keys = keys_of_a_warp(4096)
+    assert (np.bincount(keys // 128) == 16).all()
+    assert keys[:17].tolist() == [*range(16), 128 + 16]
+
+
+def test_hostile_scores_have_a_name_that_a_record_takes():
+    assert {name for name, *_ in CASES} == set(HOSTILE)
+    for name, value, _, keys in CASES:
+        assert record.SCORES.fullmatch(f"{name}={value}")
+        assert HOSTILE[name](keys, value).dtype == np.float32
 
 
 # What is kept
