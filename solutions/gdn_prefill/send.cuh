@@ -17,12 +17,13 @@
 
 namespace {
 
-// Value columns of a chunk, a row of 128 bytes a token and group; zero behind the sequence's end.
+// Value columns of a chunk, a row of 128 bytes a token and group; zero behind the sequence's end
+// and of a transition.
 __device__ __forceinline__ void request_values(ScanMemory& shared, const Args& args,
                                                const Work& work, int chunk, int round) {
   const Share mine;
   const int stage = round % Tuning::STAGES, first = work.range.start + chunk * CHUNK;
-  const int rows = min(work.range.stop - first, CHUNK);
+  const int rows = work.is_transition ? 0 : min(work.range.stop - first, CHUNK);
   const int64_t token = first + mine.row;
   const __nv_bfloat16* from = args.v + token * (V_HEADS * DIM) + work.column(0) + mine.column;
   uint8_t* to = mine.in(shared.stages[stage].values[0]);
@@ -93,32 +94,55 @@ __device__ __forceinline__ void request_writes(ScanMemory& shared, const Args& a
   copy_bulk(to.carry, from->carry, sizeof(to.carry), &shared.full[stage]);
 }
 
-// And those that the outputs need, with what the states' units have left.
-__device__ __forceinline__ void request_handed(ScanMemory& shared, const Args& args,
-                                               const Work& work, int round) {
+// And those that the outputs need.
+__device__ __forceinline__ void request_reads(ScanMemory& shared, const Args& args,
+                                              const Work& work, int stage) {
   if (threadIdx.x % SENDERS != 0) return;
-  Stage& to = shared.stages[round % Tuning::STAGES];
-  uint64_t* full = &shared.full[round % Tuning::STAGES];
-  const int first = work.range.start;
-  shared.places[round % (2 * Tuning::STAGES)] = {first, work.range.stop - first, work.column(0),
-                                                 GROUPS};
+  Stage& to = shared.stages[stage];
+  uint64_t* full = &shared.full[stage];
   const Operands* operands = operands_of(args, work.slot, work.v_head / SERVED);
   const Solved* solved = solved_of(args, work.slot, work.v_head);
-  const Handed* handed = handed_of(args, work.slot, work.v_head, 0);
-  constexpr int STATE = sizeof(Handed::state), RESIDUAL = sizeof(Handed::residual);
-  static_assert(STATE == sizeof(Operands::keys) && STATE == sizeof(Solved::writes) &&
-                    RESIDUAL == TILE_BYTES, "they take the places of others");
-  arrive_expecting(full, sizeof(Operands::queries) + 2 * STATE);
-  copy_bulk(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
-  copy_bulk(to.operands.keys, handed[0].state, STATE, full);
-  copy_bulk(to.solved.writes, handed[1].state, STATE, full);
   constexpr int REST = sizeof(Solved::reads) + sizeof(Solved::carry);
   static_assert(offsetof(Solved, carry) == offsetof(Solved, reads) + sizeof(Solved::reads),
                 "one copy");
-  arrive_expecting(full, REST + 2 * RESIDUAL);
+  arrive_expecting(full, sizeof(Operands::queries) + REST);
+  copy_bulk(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
   copy_bulk(to.solved.reads, solved->reads, REST, full);
+}
+
+// With what the states' units have left, which goes where keys, writes and values do else.
+__device__ __forceinline__ void request_handed(ScanMemory& shared, const Handed* handed,
+                                               const Place& place, int round) {
+  if (threadIdx.x % SENDERS != 0) return;
+  Stage& to = shared.stages[round % Tuning::STAGES];
+  uint64_t* full = &shared.full[round % Tuning::STAGES];
+  shared.places[round % (2 * Tuning::STAGES)] = place;
+  constexpr int STATE = sizeof(Handed::state), RESIDUAL = sizeof(Handed::residual);
+  static_assert(STATE == sizeof(Operands::keys) && STATE == sizeof(Solved::writes) &&
+                    RESIDUAL == TILE_BYTES, "they take the places of others");
+  arrive_expecting(full, 2 * (STATE + RESIDUAL));
+  copy_bulk(to.operands.keys, handed[0].state, STATE, full);
+  copy_bulk(to.solved.writes, handed[1].state, STATE, full);
   copy_bulk(to.values[0], handed[0].residual, RESIDUAL, full);
   copy_bulk(to.values[1], handed[1].residual, RESIDUAL, full);
+}
+
+// A later segment's transition, both halves of its rows, in two terms: a stage that is all of it.
+__device__ __forceinline__ void request_transition(ScanMemory& shared, const Seam& seam,
+                                                   int round) {
+  if (threadIdx.x % SENDERS != 0) return;
+  Stage& to = shared.stages[round % Tuning::STAGES];
+  uint64_t* full = &shared.full[round % Tuning::STAGES];
+  shared.places[round % (2 * Tuning::STAGES)].groups = 0;  // leaves no output
+  constexpr int TERM = sizeof(seam.transition[0][0]);
+  static_assert(TERM == sizeof(Operands::keys) && TERM == sizeof(Stage::values) &&
+                    TERM == sizeof(Solved::writes), "they take the places of others");
+  arrive_expecting(full, 2 * TERM);
+  copy_bulk(to.operands.keys, seam.transition[0][0], TERM, full);
+  copy_bulk(to.operands.queries, seam.transition[0][1], TERM, full);
+  arrive_expecting(full, 2 * TERM);
+  copy_bulk(to.solved.writes, seam.transition[1][0], TERM, full);
+  copy_bulk(to.values, seam.transition[1][1], TERM, full);
 }
 
 // Whether the values of a round go where no output lies: half of the columns, as in the round that
@@ -192,22 +216,67 @@ __device__ __forceinline__ void send_states(ScanMemory& shared, const Args& args
   }
 }
 
-// The outputs of a chunk: what they are found from goes where keys, writes and values do else.
-__device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args, const Work& work,
-                                            bool is_requesting, int& round) {
-  const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
+// Bulk copies may take the place of what was read or left in the stage of a round.
+__device__ __forceinline__ void reuse_stage(ScanMemory& shared, const Args& args, int round) {
+  if (round < Tuning::STAGES) return;
+  wait_cta_phase(&shared.done[round % Tuning::STAGES], (round / Tuning::STAGES - 1) % 2);
+  store_output(shared, args, round - Tuning::STAGES);
+  publish_shared();
+  sync_threads_of(1 + GROUPS, SENDERS);  // outputs have been read
+}
+
+// What a later segment's states, found from zeros, are merged with: a round of its own.
+__device__ __forceinline__ void send_seam(ScanMemory& shared, const Args& args, const Work& work,
+                                          bool is_requesting, int& round) {
   if (is_requesting) {
-    await_handed(args, work.slot, work.v_head);
+    const SeamCounts* counts = seam_counts_of(args, work.later, work.v_head);
+    await_count(&counts->begin, HALVES);
+    await_count(&counts->transition, HALVES);
     admit_bulk_reads();
   }
-  if (round >= Tuning::STAGES) {
-    wait_cta_phase(&shared.done[stage], parity);
-    store_output(shared, args, round - Tuning::STAGES);
-    publish_shared();
-    sync_threads_of(1 + GROUPS, SENDERS);  // outputs have been read: bulk copies take their place
+  reuse_stage(shared, args, round);
+  request_transition(shared, *seam_of(args, work.later, work.v_head), round);
+  arrive(&shared.full[round % Tuning::STAGES]);
+  ++round;
+}
+
+// The outputs of a chunk of a first segment.
+__device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args, const Work& work,
+                                            bool is_requesting, int& round) {
+  const int stage = round % Tuning::STAGES, first = work.range.start;
+  const Place place = {first, work.range.stop - first, work.column(0), GROUPS};
+  if (is_requesting) {
+    await_count(halves_of(args, work.slot, work.v_head), HALVES);
+    admit_bulk_reads();
   }
-  request_handed(shared, args, work, round);
+  reuse_stage(shared, args, round);
+  request_reads(shared, args, work, stage);
+  request_handed(shared, handed_of(args, work.slot, work.v_head, 0), place, round);
   arrive(&shared.full[stage]);
+  ++round;
+}
+
+// And of one of a later segment, in two rounds: what the transition adds for each row of the state
+// in front of the segment, which need not be there yet, then what that is added to.
+__device__ __forceinline__ void send_later_output(ScanMemory& shared, const Args& args,
+                                                  const Work& work, bool is_requesting,
+                                                  int& round) {
+  const int first = work.range.start;
+  const Place place = {first, work.range.stop - first, work.column(0), GROUPS};
+  if (is_requesting) {
+    await_count(halves_of(args, work.slot, work.v_head), 2 * HALVES);
+    admit_bulk_reads();
+  }
+  reuse_stage(shared, args, round);
+  request_reads(shared, args, work, round % Tuning::STAGES);
+  request_handed(shared, transition_of(args, work.slot, work.v_head, 0), {0, 0, 0, 0}, round);
+  arrive(&shared.full[round % Tuning::STAGES]);
+  ++round;
+  if (is_requesting) await_count(&seam_counts_of(args, work.later, work.v_head)->begin, HALVES);
+  reuse_stage(shared, args, round);
+  if (threadIdx.x % SENDERS == 0) arrive(&shared.full[round % Tuning::STAGES]);  // for no reads
+  request_handed(shared, handed_of(args, work.slot, work.v_head, 0), place, round);
+  arrive(&shared.full[round % Tuning::STAGES]);
   ++round;
 }
 
@@ -220,14 +289,18 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
   int round = 0;
   if (is_leader) list_unit(shared, 1, first);
   for_works(shared, args, [&](const Work& work, int number) {
-    const bool has_state = work.seq >= 0 && work.range.chunks() > 0 && args.state;
+    const bool has_state =
+        work.seq >= 0 && work.range.chunks() > 0 && work.later < 0 && args.state;
     if (is_leader && number > 1 && has_state) {
       prefetch_bulk(args.state + work.first_value(), work.groups * VALUES * DIM * sizeof(float));
     }
-    if (work.seq < 0) {
+    if (work.seq < 0 && work.later < 0) {
       send_output(shared, args, work, is_requesting, round);
+    } else if (work.seq < 0) {
+      send_later_output(shared, args, work, is_requesting, round);
     } else if (is_handing(args)) {
       send_states(shared, args, work, is_requesting, round);
+      if (is_merged(work)) send_seam(shared, args, work, is_requesting, round);
     } else {
       send_unit(shared, args, work, is_requesting, round);
     }

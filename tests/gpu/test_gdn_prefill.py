@@ -29,6 +29,8 @@ OUTPUT_RTOL = 2.0**-8  # one bf16 rounding
 OUTPUT_ATOL, STATE_ATOL = 1e-4, 2e-4
 FP16_OUTPUT_ATOL, FP16_STATE_ATOL = 2e-3, 5e-3
 TWO_LAUNCHES = (40, 300)  # lengths: one takes the recurrence, the other the chunks
+# And one that is cut natively: its 21 chunks are two segments, whose chains run at the same time.
+LAUNCHES = (*TWO_LAUNCHES, 1300)
 
 
 @pytest.fixture(params=[None, "portable"], ids=["whole", "portable"])
@@ -163,8 +165,60 @@ def test_awkward_lengths_in_one_batch(lengths, prefill, route):
     assert not results[1][is_empty].any()
 
 
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [1216],  # 19 chunks: not cut
+        [1217],  # 20, the last of a token: two segments
+        [1280, 64],
+        [4096],
+        [2050, 0, 2046],  # two segments each
+        [1408, 1344, 1344],  # as long as each other, and too many to cut all
+        [0, 0, 2500, 130, 0],
+        [2560, 1, 1, 1, 1],  # as many sequences as may be cut
+        [3072, 1, 1, 1, 1, 1],  # one too many
+        [6080],  # 95 chunks: two segments
+        [6081],  # three
+        [6100, 4000],  # two cuts for two sequences
+        [10240],  # four
+    ],
+    ids=str,
+)
+def test_sequences_in_segments(lengths, prefill, route):
+    """Natively, from 20, 96 and 160 chunks on: every seam, and none where none is."""
+    inputs = batch_of(lengths, seed=sum(lengths), device="cuda")
+    is_empty = [length == 0 for length in lengths]
+    inputs["state"][is_empty] = float("nan")
+    results = prefill(inputs)
+    assert_matches(results, inputs, route)
+    assert not results[1][is_empty].any()
+
+
+@pytest.mark.parametrize("cu_seqlens", [[0, 1500], [0, 0, 2600, 4200], [0, 10240]], ids=str)
+def test_seams_of_gates_at_their_ends(cu_seqlens, prefill, route):
+    """As the test of gates below, of sequences that are cut natively."""
+    inputs = hard_inputs(cu_seqlens, seed=23, device="cuda")
+    results = prefill(inputs)
+    assert_matches(results, inputs, route)
+    # g = 1 and beta = 0: the transition is the identity, and no bit of the state changes.
+    kept = torch.diff(inputs["cu_seqlens"]) > 0
+    assert torch.equal(results[1][kept, 3], inputs["state"][kept, 3])
+
+
+@pytest.mark.parametrize("shift", [-4.0, 0.0], ids=["beta 0.02", "beta 0.5"])
+def test_seams_of_large_states(shift, prefill):
+    """States of 25 that hardly decay: what a segment has in front of it is most of its output."""
+    inputs = batch_of([4096], seed=24, device="cuda")
+    inputs["state"] *= 200.0
+    inputs["A_log"].fill_(-9.0)
+    inputs["dt_bias"].fill_(-2.0)
+    inputs["b"] += shift
+    for got, want in zip(prefill(inputs), oracle(**inputs), strict=True):
+        assert count_wrong(got, want) == 0
+
+
 @pytest.mark.parametrize("lead", [1, 100])
-@pytest.mark.parametrize("length", TWO_LAUNCHES)
+@pytest.mark.parametrize("length", LAUNCHES)
 def test_tokens_of_no_sequence_are_zero(lead, length, prefill, route):
     stop = lead + length
     inputs = random_inputs([lead, lead, stop], seed=lead, total_seq_len=stop + 70, device="cuda")
@@ -174,7 +228,7 @@ def test_tokens_of_no_sequence_are_zero(lead, length, prefill, route):
     assert not output[stop:].any()
 
 
-@pytest.mark.parametrize("length", TWO_LAUNCHES)
+@pytest.mark.parametrize("length", LAUNCHES)
 @pytest.mark.parametrize("scale", [None, 0, 0.0, -0.25])
 def test_without_state_and_with_other_scales(length, scale, prefill, route):
     inputs = batch_of([length, 7], seed=1, device="cuda") | {"state": None, "scale": scale}
@@ -269,7 +323,7 @@ def test_state_error_of_chunks_hardly_grows_with_length(prefill):
     assert math.log(errors[1] / errors[0]) / math.log(8192 / 128) < 0.5
 
 
-@pytest.mark.parametrize("lengths", [[20, 30], [90, 130, 65]])
+@pytest.mark.parametrize("lengths", [[20, 30], [90, 130, 65], [1400, 1300]])
 def test_sequences_do_not_meet(lengths, prefill):
     """Nothing of a sequence reaches another, not even NaN."""
     inputs = batch_of(lengths, seed=6, device="cuda")
@@ -287,7 +341,7 @@ def test_sequences_do_not_meet(lengths, prefill):
     assert other_state[0].isnan().any()
 
 
-@pytest.mark.parametrize("length", TWO_LAUNCHES)
+@pytest.mark.parametrize("length", LAUNCHES)
 def test_columns_of_v_do_not_meet(length, prefill):
     """A column of V is a recurrence of its own: NaN in one reaches no other, nor another head."""
     inputs = batch_of([length], seed=7, device="cuda")
@@ -304,7 +358,7 @@ def test_columns_of_v_do_not_meet(length, prefill):
 UNEVEN = [37 * i % 150 for i in range(60)]  # more units than SMs: who takes which differs
 
 
-@pytest.mark.parametrize("lengths", [[33], [2107], [500] * 4, [100] * 57, UNEVEN])
+@pytest.mark.parametrize("lengths", [[33], [2107], [10240], [500] * 4, [100] * 57, UNEVEN])
 def test_repeated_calls_agree_bit_for_bit(lengths, prefill):
     inputs = batch_of(lengths, seed=8, device="cuda")
     first = prefill(inputs)
@@ -336,6 +390,15 @@ def test_sequences_that_overlap_end(prefill):
     assert_identical(prefill(inputs), want)
 
 
+def test_long_sequences_that_overlap_end(prefill):
+    """The same of sequences that are cut natively, whose segments wait for each other."""
+    inputs = batch_of([1300, 1300], seed=25, device="cuda")
+    want = [tensor.clone() for tensor in prefill(inputs)]
+    for bounds in ([0, 2600, 0], [2600, 1300, 2600], [100, 2600, 1300], [-9, 1300, 9000]):
+        prefill(inputs | {"cu_seqlens": torch.tensor(bounds, device="cuda")})
+    assert_identical(prefill(inputs), want)
+
+
 @pytest.mark.parametrize("length", TWO_LAUNCHES)
 def test_tensors_that_start_off_a_16_byte_boundary(length, route):
     """They take the portable route, and are as exact."""
@@ -358,7 +421,7 @@ def test_waits_for_its_inputs_on_the_current_stream(lengths, prefill, route):
     assert_identical(late, prefill(inputs))
 
 
-@pytest.mark.parametrize("lengths", [[40], [300, 200]])
+@pytest.mark.parametrize("lengths", [[40], [300, 200], [1300]])
 def test_replays_from_a_graph(lengths, prefill, route):
     inputs = batch_of(lengths, seed=12, device="cuda")
     replayed = replay_captured(ROOM, list(inputs.values()), empty_outputs(inputs), route=route)
