@@ -304,7 +304,14 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
     } else {
       send_unit(shared, args, work, is_requesting, round);
     }
-    if (is_leader) list_unit(shared, number + 1, take_unit(args));
+    if (!is_leader) return;
+    const int next = take_unit(args);
+    // The second warpgroup skips rounds of states. Parity does not tell the last phase of a stage
+    // from the last but two: all of the round before the next one's in its stage is there first.
+    if (is_handing(args) && round >= Tuning::STAGES) {
+      wait_cta_phase(&shared.full[round % Tuning::STAGES], (round / Tuning::STAGES - 1) % 2);
+    }
+    list_unit(shared, number + 1, next);
   });
 #pragma unroll 1
   for (int last = max(round - Tuning::STAGES, 0); last < round; ++last) {
