@@ -17,6 +17,20 @@
 
 namespace {
 
+// Waits for the stage's barrier, of those of a kind, of the round that had a round's stage before.
+__device__ __forceinline__ void await_round_before(uint64_t (&barriers)[Tuning::STAGES],
+                                                   int round) {
+  if (round < Tuning::STAGES) return;
+  wait_cta_phase(&barriers[round % Tuning::STAGES], (round / Tuning::STAGES - 1) % 2);
+}
+
+// Announces a part of a round that one copy brings, and requests it.
+__device__ __forceinline__ void request_part(void* to, const void* from, uint32_t bytes,
+                                             uint64_t* full) {
+  arrive_expecting(full, bytes);
+  copy_bulk(to, from, bytes, full);
+}
+
 // Value columns of a chunk, a row of 128 bytes a token and group; zero behind the sequence's end
 // and of a transition.
 __device__ __forceinline__ void request_values(ScanMemory& shared, const Args& args,
@@ -60,16 +74,15 @@ __device__ __forceinline__ void request_operands(ScanMemory& shared, const Args&
   shared.places[round % (2 * Tuning::STAGES)] = {first, min(work.range.stop - first, CHUNK),
                                                  work.column(0), work.groups};
   const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
-  arrive_expecting(&shared.full[stage], sizeof(Operands));
-  copy_bulk(&shared.stages[stage].operands, operands, sizeof(Operands), &shared.full[stage]);
+  request_part(&shared.stages[stage].operands, operands, sizeof(Operands), &shared.full[stage]);
 }
 
 __device__ __forceinline__ void request_solved(ScanMemory& shared, const Args& args,
-                                               const Work& work, int chunk, int stage) {
+                                               const Work& work, int chunk, int round) {
   if (threadIdx.x % SENDERS != 0) return;
+  const int stage = round % Tuning::STAGES;
   const Solved* solved = solved_of(args, work.slot + chunk, work.v_head);
-  arrive_expecting(&shared.full[stage], sizeof(Solved));
-  copy_bulk(&shared.stages[stage].solved, solved, sizeof(Solved), &shared.full[stage]);
+  request_part(&shared.stages[stage].solved, solved, sizeof(Solved), &shared.full[stage]);
 }
 
 // The parts of both that the states need.
@@ -79,14 +92,14 @@ __device__ __forceinline__ void request_keys(ScanMemory& shared, const Args& arg
   const int stage = round % Tuning::STAGES;
   shared.places[round % (2 * Tuning::STAGES)].groups = 0;  // leaves no output
   const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
-  arrive_expecting(&shared.full[stage], sizeof(operands->keys));
-  copy_bulk(shared.stages[stage].operands.keys, operands->keys, sizeof(operands->keys),
-            &shared.full[stage]);
+  request_part(shared.stages[stage].operands.keys, operands->keys, sizeof(operands->keys),
+               &shared.full[stage]);
 }
 
 __device__ __forceinline__ void request_writes(ScanMemory& shared, const Args& args,
-                                               const Work& work, int chunk, int stage) {
+                                               const Work& work, int chunk, int round) {
   if (threadIdx.x % SENDERS != 0) return;
+  const int stage = round % Tuning::STAGES;
   const Solved* from = solved_of(args, work.slot + chunk, work.v_head);
   Solved& to = shared.stages[stage].solved;
   arrive_expecting(&shared.full[stage], sizeof(to.writes) + sizeof(to.carry));
@@ -161,13 +174,21 @@ __device__ __forceinline__ int await_chunk(const Args& args, const Work& work, i
   return solved;
 }
 
-// A sender's part of a unit's chunks, from the CTA's `round` on. Values of the first rounds of all
-// do not wait for solve_kernel, those of half of the columns for no output.
-__device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, const Work& work,
-                                          bool is_requesting, int& round) {
-  const int chunks = work.range.chunks(), early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
+// Values of the CTA's first rounds do not wait for solve_kernel. Of how many of the unit's chunks.
+__device__ __forceinline__ int request_early(ScanMemory& shared, const Args& args,
+                                             const Work& work, int chunks, int round) {
+  const int early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
 #pragma unroll 1
   for (int chunk = 0; chunk < early; ++chunk) request_values(shared, args, work, chunk, chunk);
+  return early;
+}
+
+// A sender's part of a unit's chunks, from the CTA's `round` on. Values of half of the columns wait
+// for no output.
+__device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, const Work& work,
+                                          bool is_requesting, int& round) {
+  const int chunks = work.range.chunks();
+  const int early = request_early(shared, args, work, chunks, round);
   int solved = 0;  // chunks that are known to be there
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
@@ -179,7 +200,7 @@ __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, 
     const bool apart = is_apart(shared, work, round);
     if (chunk >= early && apart) request_values(shared, args, work, chunk, round);
     if (is_reused) wait_cta_phase(&shared.done[stage], parity);
-    request_solved(shared, args, work, chunk, stage);
+    request_solved(shared, args, work, chunk, round);
     if (apart) continue;
     if (is_reused) store_output(shared, args, round - Tuning::STAGES);
     if (chunk >= early) request_values(shared, args, work, chunk, round);
@@ -191,14 +212,13 @@ __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, 
 // it is visible.
 __device__ __forceinline__ void send_states(ScanMemory& shared, const Args& args, const Work& work,
                                             bool is_requesting, int& round) {
-  const int chunks = work.range.chunks(), early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
+  const int chunks = work.range.chunks();
+  const int early = request_early(shared, args, work, chunks, round);
   const auto report = [&](int chunk, int of) {
     wait_cta_phase(&shared.done[of % Tuning::STAGES], of / Tuning::STAGES % 2);
     if (threadIdx.x % SENDERS != 32 + of % 3 * 32) return;
     count_release(halves_of(args, work.slot + chunk, work.v_head));
   };
-#pragma unroll 1
-  for (int chunk = 0; chunk < early; ++chunk) request_values(shared, args, work, chunk, chunk);
   int solved = 0;  // chunks that are known to be there
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
@@ -208,7 +228,7 @@ __device__ __forceinline__ void send_states(ScanMemory& shared, const Args& args
     request_keys(shared, args, work, chunk, round);
     if (chunk >= early) request_values(shared, args, work, chunk, round);
     if (chunk >= Tuning::STAGES) report(chunk - Tuning::STAGES, round - Tuning::STAGES);
-    request_writes(shared, args, work, chunk, stage);
+    request_writes(shared, args, work, chunk, round);
   }
 #pragma unroll 1
   for (int last = min(chunks, Tuning::STAGES); last > 0; --last) {
@@ -219,7 +239,7 @@ __device__ __forceinline__ void send_states(ScanMemory& shared, const Args& args
 // Bulk copies may take the place of what was read or left in the stage of a round.
 __device__ __forceinline__ void reuse_stage(ScanMemory& shared, const Args& args, int round) {
   if (round < Tuning::STAGES) return;
-  wait_cta_phase(&shared.done[round % Tuning::STAGES], (round / Tuning::STAGES - 1) % 2);
+  await_round_before(shared.done, round);
   store_output(shared, args, round - Tuning::STAGES);
   publish_shared();
   sync_threads_of(1 + GROUPS, SENDERS);  // outputs have been read
@@ -240,11 +260,16 @@ __device__ __forceinline__ void send_seam(ScanMemory& shared, const Args& args, 
   ++round;
 }
 
+// Where the outputs of a unit of outputs belong.
+__device__ __forceinline__ Place place_of(const Work& work) {
+  return {work.range.start, work.range.stop - work.range.start, work.column(0), GROUPS};
+}
+
 // The outputs of a chunk of a first segment.
 __device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args, const Work& work,
                                             bool is_requesting, int& round) {
-  const int stage = round % Tuning::STAGES, first = work.range.start;
-  const Place place = {first, work.range.stop - first, work.column(0), GROUPS};
+  const int stage = round % Tuning::STAGES;
+  const Place place = place_of(work);
   if (is_requesting) {
     await_count(halves_of(args, work.slot, work.v_head), HALVES);
     admit_bulk_reads();
@@ -261,8 +286,7 @@ __device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args
 __device__ __forceinline__ void send_later_output(ScanMemory& shared, const Args& args,
                                                   const Work& work, bool is_requesting,
                                                   int& round) {
-  const int first = work.range.start;
-  const Place place = {first, work.range.stop - first, work.column(0), GROUPS};
+  const Place place = place_of(work);
   if (is_requesting) {
     await_count(halves_of(args, work.slot, work.v_head), 2 * HALVES);
     admit_bulk_reads();
@@ -306,11 +330,9 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
     }
     if (!is_leader) return;
     const int next = take_unit(args);
-    // The second warpgroup skips rounds of states. Parity does not tell the last phase of a stage
-    // from the last but two: all of the round before the next one's in its stage is there first.
-    if (is_handing(args) && round >= Tuning::STAGES) {
-      wait_cta_phase(&shared.full[round % Tuning::STAGES], (round / Tuning::STAGES - 1) % 2);
-    }
+    // The second warpgroup skips rounds of states and seams, and parity does not tell a phase from
+    // that two before it: it learns of a round once all of the one before in its stage is there.
+    if (is_handing(args)) await_round_before(shared.full, round);
     list_unit(shared, number + 1, next);
   });
 #pragma unroll 1
