@@ -17,12 +17,14 @@ from tests.oracles import dsa_attention, dsa_indexer, gdn_decode, gdn_prefill, m
 
 Call = tuple[list[Any], list[Any]]  # inputs and outputs, in the definition's order
 LIBRARY_POOL_PAGES = 8462  # of every official workload of dsa_attention
+RATE = 1024
 
 
 @dataclass(frozen=True)
 class Family:
     """name: what the size counts. make(size, device) gives a call. peers: libraries that are
-    measured beside the room at the sizes `against`."""
+    measured beside the room at the sizes `against`. rates: sizes whose latency is also shown per
+    RATE of what the size counts."""
 
     name: str
     anchors: tuple[int, ...]
@@ -30,6 +32,7 @@ class Family:
     make: Callable[[int, str], Call]
     peers: tuple[str, ...] = ()
     against: tuple[int, ...] = ()
+    rates: tuple[int, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -84,9 +87,20 @@ def _moe(tokens: int, device: str) -> Call:
 
 
 def _prefill_family(num_seqs: int) -> Family:
-    name = "tokens of one sequence" if num_seqs == 1 else f"tokens of {num_seqs} sequences"
-    anchors = (35, 134, 574, 983, 2107, 8192)
-    return Family(name, anchors, (50, 300, 1200, 4096), _prefill(num_seqs))
+    """One sequence also far beyond the official ones: its chain grows with it, a peer's too."""
+    anchors, between = (35, 134, 574, 983, 2107, 8192), (50, 300, 1200, 4096)
+    if num_seqs > 1:
+        return Family(f"tokens of {num_seqs} sequences", anchors, between, _prefill(num_seqs))
+    longest = 65536
+    return Family(
+        "tokens of one sequence",
+        (*anchors, longest),
+        (*between, 16384),
+        _prefill(num_seqs),
+        ("fla",),
+        (longest,),
+        rates=(8192, 16384, longest),
+    )
 
 
 FAMILIES: dict[str, tuple[Family, ...]] = {

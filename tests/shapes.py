@@ -42,7 +42,7 @@ from harness.records import COMMIT_OR_UNKNOWN, NAME, SHA256, read_json
 from harness.records.strict_json import LONGEST_US, SHORTEST_US, Fields
 from harness.report.blocks import read_page_block, replace_block
 from harness.timing import require_timer
-from tests.shape_families import FAMILIES, Call, Family
+from tests.shape_families import FAMILIES, RATE, Call, Family
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "results" / "shapes"
@@ -238,7 +238,22 @@ def render(room: str, head: dict[str, Any], rows: Sequence[Row], packed_sha256: 
             others = ", ".join(f"{name} {us:.1f}" for name, us in row.others_us.items()) or "-"
             measured = f"{row.latency_us:.2f} | {line} | {times} | {others}"
             lines.append(f"| {row.family} | {row.size} | {measured} |")
-    return "\n".join([*lines, *_out_of_step(room, rows)])
+    return "\n".join([*lines, *_rates(room, rows), *_out_of_step(room, rows)])
+
+
+def _rates(room: str, rows: Sequence[Row]) -> list[str]:
+    """A line for each family that has rates, of those of its sizes that were measured: how
+    latency, and each library's, grows with the size."""
+    found = []
+    for family in FAMILIES[room]:
+        texts = []
+        for row in (row for row in rows if row.family == family.name and row.size in family.rates):
+            sides = {"": row.latency_us, **row.others_us}
+            rates = (f"{us * RATE / row.size:.2f} {side}".strip() for side, us in sides.items())
+            texts.append(f"{', '.join(rates)} at {row.size}")
+        if texts:
+            found += ["", f"µs per {RATE} {family.name}: {'; '.join(texts)}."]
+    return found
 
 
 def _out_of_step(room: str, rows: Sequence[Row]) -> list[str]:

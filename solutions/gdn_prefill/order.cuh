@@ -138,9 +138,9 @@ __device__ __forceinline__ int await_solved(const Args& args, int slot, int qk_h
   return most;
 }
 
-// Both halves of a chunk have been handed on. By a whole warp.
-__device__ __forceinline__ void await_handed(const Args& args, int slot, int v_head) {
-  while (load_acquire(halves_of(args, slot, v_head)) < DIM / VALUES) __nanosleep(20);
+// So many parts are there: halves of a chunk or of a seam. By a whole warp.
+__device__ __forceinline__ void await_count(const int* count, int parts) {
+  while (load_acquire(count) < parts) __nanosleep(20);
   __syncwarp();
 }
 

@@ -26,6 +26,10 @@ struct Tuning {
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int FEW = 8, LONG = 8;    // may_hand(): sequences at most, chunks at least
+  // Chunks from which on a sequence of few has a second, third, fourth segment: cut_sequences().
+  static constexpr int SECOND = 20, THIRD = 96, FOURTH = 160;
+  static constexpr int AHEAD = 3, A_ROUND = 14;  // count_ahead(): chunks
+  static constexpr int CHAINS = 112;         // CTAs that may walk along chunks at once: may_cut()
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
   static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
@@ -46,7 +50,8 @@ struct Args {
   __nv_bfloat16* output;        // [T, 8, 128]
   float* new_state;             // [N, 8, 128, 128]
   // [slots, 4] Operands, [slots, 8] Solved, [slots, 4] parts, 16 bytes for the units taken; of few
-  // sequences [slots, 8, 2] Handed, [slots, 8] counts of them
+  // sequences [slots, 8, 2] Handed, [slots, 8] counts of them; where they may be cut, another
+  // [slots, 8, 2] Handed, [MOST_LATER, 8] Seam and counts
   uint8_t* scratch;
   float scale;
   int tokens, num_seqs, slots;
@@ -76,6 +81,18 @@ constexpr int64_t SLOT_BYTES =
     QK_HEADS * (sizeof(Operands) + sizeof(int)) + V_HEADS * sizeof(Solved);
 constexpr int64_t HANDED_BYTES = V_HEADS * (DIM / VALUES * sizeof(Handed) + sizeof(int));
 
+// Between a segment and the one in front of it, of a v head. The thread of a fragment of sums has
+// 16 bytes a step; tiles are a second operand in rows: rows are rows of S, columns keys.
+struct Seam {
+  float4 begin[DIM / VALUES][DIM / 8][128];                // the state in front of the segment
+  uint8_t transition[DIM / VALUES][2][2][TILE_BYTES];      // of the segment; high, low bf16
+};
+// How many halves of it are there.
+struct SeamCounts {
+  int begin, transition;
+};
+constexpr int MOST_LATER = 3;  // segments, of all sequences, with another one in front
+
 // Few sequences whose chain of chunks is long: other SMs than those of their states find outputs.
 __host__ __device__ __forceinline__ bool may_hand(int64_t tokens, int64_t num_seqs) {
   return num_seqs <= Tuning::FEW && tokens >= num_seqs * Tuning::LONG * CHUNK;
@@ -83,6 +100,24 @@ __host__ __device__ __forceinline__ bool may_hand(int64_t tokens, int64_t num_se
 
 __host__ __device__ __forceinline__ bool is_handing(const Args& args) {
   return args.most_whole == 0 && may_hand(args.tokens, args.num_seqs);
+}
+
+// Segments behind the first ones that few long sequences may be cut into. One takes a CTA a v head
+// and half of the columns of V, or of the rows of its transition; a first one has no transition.
+__host__ __device__ __forceinline__ int may_cut(int64_t tokens, int64_t num_seqs) {
+  if (!may_hand(tokens, num_seqs) || tokens <= (Tuning::SECOND - 1) * CHUNK) return 0;
+  constexpr int CTAS = V_HEADS * DIM / VALUES;
+  const int left = (Tuning::CHAINS - CTAS * static_cast<int>(num_seqs)) / (2 * CTAS);
+  return left < 0 ? 0 : left > MOST_LATER ? MOST_LATER : left;
+}
+
+// Bytes of scratch of few sequences, which lie behind all the rest.
+__host__ __device__ __forceinline__ int64_t count_handed(int64_t slots, int64_t tokens,
+                                                         int64_t num_seqs) {
+  if (!may_hand(tokens, num_seqs)) return 0;
+  if (may_cut(tokens, num_seqs) == 0) return slots * HANDED_BYTES;
+  return slots * (HANDED_BYTES + V_HEADS * 2 * int64_t{sizeof(Handed)}) +
+         MOST_LATER * V_HEADS * int64_t{sizeof(Seam) + sizeof(SeamCounts)};
 }
 
 // Tokens [start, stop) of a sequence, within the tensors whatever cu_seqlens holds.
@@ -120,6 +155,22 @@ __device__ __forceinline__ Handed* handed_of(const Args& args, int slot, int v_h
   return reinterpret_cast<Handed*>(first) + ((int64_t{slot} * V_HEADS + v_head) * 2 + half);
 }
 
+// The same of the transition of a later segment, whose columns are rows of the state in front.
+__device__ __forceinline__ Handed* transition_of(const Args& args, int slot, int v_head, int half) {
+  uint8_t* first = args.scratch + args.slots * (SLOT_BYTES + HANDED_BYTES) + 16;
+  return reinterpret_cast<Handed*>(first) + ((int64_t{slot} * V_HEADS + v_head) * 2 + half);
+}
+
+__device__ __forceinline__ Seam* seam_of(const Args& args, int later, int v_head) {
+  constexpr int64_t SLOT = SLOT_BYTES + HANDED_BYTES + V_HEADS * 2 * sizeof(Handed);
+  return reinterpret_cast<Seam*>(args.scratch + args.slots * SLOT + 16) +
+         (later * V_HEADS + v_head);
+}
+
+__device__ __forceinline__ SeamCounts* seam_counts_of(const Args& args, int later, int v_head) {
+  return reinterpret_cast<SeamCounts*>(seam_of(args, MOST_LATER, 0)) + (later * V_HEADS + v_head);
+}
+
 // How many halves of a chunk have been handed on.
 __device__ __forceinline__ int* halves_of(const Args& args, int slot, int v_head) {
   const int64_t first = SLOT_BYTES + HANDED_BYTES - V_HEADS * sizeof(int);
@@ -133,6 +184,10 @@ __device__ __forceinline__ uint32_t bits_of(const __half2& pair) {
 
 __device__ __forceinline__ uint32_t pack_f16(float x, float y) {
   return bits_of(__floats2half2_rn(x, y));
+}
+
+__device__ __forceinline__ float2 widen_f16(uint32_t pair) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
 }
 
 // Two neighbouring bf16 as fp32.

@@ -17,15 +17,17 @@
 // copies whole, and counts what is there. scan_kernel, launched with programmatic dependence, a CTA
 // an SM: a sequence and v head after the other, long ones halved, longest first, each taken by who
 // is done; S^T [64 values, 128] a warpgroup; a third requests and stores. A chunk of it begins when
-// it is counted. 16 SMs are left to it from the start; the others it takes as solve_kernel's CTAs
-// end. No CTA of it is placed before all of solve_kernel's are: none of these waits for it. Of few
-// long sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
-// behind all those whose chunks they wait for.
+// it is counted. At least 16 SMs are left to it from the start; others it takes as CTAs of
+// solve_kernel end. No CTA of it is placed before all of these are: none waits for it. Of few long
+// sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
+// behind all those whose chunks they wait for. Long ones of few are cut into segments whose chains
+// run at once: later ones from zeros, and beside that, with values of zero, from the identity; what
+// this gives is multiplied by the state in front of the segment, once it is known.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice,
-// and 384 KiB more where outputs are found apart. Flops: 67 million of fp16 products a chunk. The
-// chain of chunks binds few sequences: K S, the residual, the update, each product's result being
-// the next one's operand in the same registers.
+// and 384 KiB more where outputs are found apart, 768 in a segment behind the first. Flops: 67
+// million of fp16 products a chunk. The chain of chunks binds few sequences: K S, the residual, the
+// update, each product's result being the next one's operand in the same registers.
 //
 // Idea: the transposed state is the first operand of wgmma and the sum of another, and never leaves
 // registers. T is folded into K ahead of time, so that two products are in the chain and not three.
@@ -72,6 +74,10 @@ __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(const __grid_cons
   const int first = threadIdx.x == GROUPS * 128 ? take_unit(args) : 0;
   order_sequences(shared.order, args);
   __syncthreads();  // barriers and order are there
+  if (is_handing(args)) {
+    if (threadIdx.x < 32) cut_sequences(shared.segments, shared.order, args);
+    __syncthreads();  // segments are there
+  }
   if (group == GROUPS) {
     give_registers<Tuning::SENDER_REGISTERS>();
     send_chunks(shared, args, first);
@@ -179,10 +185,24 @@ int count_sms(int device) {
 
 int64_t count_slots(int64_t tokens, int64_t num_seqs) { return tokens / CHUNK + num_seqs; }
 
+// CTAs of solve_kernel: all SMs but some that are the scan's from the start. Their teams take tasks
+// in rounds; from the third on no more CTAs than fill all of them: the scan makes use of the others
+// while these would wait for the last round's. With many sequences a last chunk is half full in the
+// mean, 5/8 of one allows for fuller ones.
+int64_t count_solving(int64_t tokens, int64_t num_seqs, int64_t sms) {
+  const int64_t most = std::max<int64_t>(sms - std::min<int64_t>(Tuning::SCANNED, sms / 8), 1);
+  const int64_t bound = std::min(count_slots(tokens, num_seqs) * QK_HEADS, most);
+  if (num_seqs <= Tuning::FEW) return bound;
+  const int64_t tasks = (tokens / CHUNK + num_seqs * 5 / 8) * QK_HEADS;
+  const int64_t rounds = (tasks - 1) / (Tuning::SOLVE_TEAMS * most) + 1;
+  const int64_t teams = (tasks - 1) / rounds + 1;
+  return rounds < 3 ? bound : (teams - 1) / Tuning::SOLVE_TEAMS + 1;
+}
+
 // Bytes of scratch that chunks need.
 int64_t count_scratch(int64_t tokens, int64_t num_seqs) {
-  const int64_t handed = may_hand(tokens, num_seqs) ? HANDED_BYTES : 0;
-  return count_slots(tokens, num_seqs) * (SLOT_BYTES + handed) + 16;
+  const int64_t slots = count_slots(tokens, num_seqs);
+  return slots * SLOT_BYTES + 16 + count_handed(slots, tokens, num_seqs);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
@@ -202,8 +222,6 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   const int64_t outputs = most_whole == 0 && may_hand(tokens, num_seqs) ? slots : 0;
   const int64_t units = V_HEADS * (num_seqs + most_split + outputs);
   const int64_t sms = count_sms(device.device_id);
-  const int64_t scanned = std::min<int64_t>(Tuning::SCANNED, sms / 8);
-  const int64_t solving = std::min(slots * QK_HEADS, sms - scanned);
   const Args args = {
       static_cast<const __nv_bfloat16*>(q.data_ptr()),
       static_cast<const __nv_bfloat16*>(k.data_ptr()),
@@ -223,7 +241,7 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(slots),
       static_cast<int>(most_whole),
       static_cast<int>(most_split),
-      static_cast<int>(std::max<int64_t>(solving, 1)),
+      static_cast<int>(count_solving(tokens, num_seqs, sms)),
       static_cast<int>(std::min(units, sms)),
   };
   auto stream =

@@ -13,6 +13,7 @@
 #include "named_barrier.cuh"
 #include "plan.cuh"
 #include "scan_plan.cuh"
+#include "seams.cuh"
 #include "tensor_core.cuh"
 #include "tensor_core_f16.cuh"
 #include "warpgroup.cuh"
@@ -119,14 +120,15 @@ __device__ __forceinline__ void leave_output(ScanMemory& shared, int stage, int 
   arrive_once_a_warp(is_half ? &shared.left : &shared.done[stage]);
 }
 
-// sums = S^T times the transposed rows: keys or queries.
+// sums (+)= S^T times the transposed rows: keys or queries.
 __device__ __forceinline__ void multiply_state(const uint32_t (&state)[8][4],
                                                const uint8_t (&rows)[2][TILE_BYTES],
-                                               float (&sums)[32]) {
+                                               float (&sums)[32], bool adds = false) {
   begin_products();
 #pragma unroll
   for (int step = 0; step < 8; ++step) {
-    multiply_f16(sums, state[step], at_step(describe_tile(rows[step / 4]), step % 4), step > 0);
+    multiply_f16(sums, state[step], at_step(describe_tile(rows[step / 4]), step % 4),
+                 adds || step > 0);
   }
   commit_products();
 }
@@ -238,47 +240,113 @@ __device__ __forceinline__ void step_state(ScanMemory& shared, Handed& handed, T
 // Zeros for the output's rows in front of the first sequence and behind the last one.
 __device__ __forceinline__ void clear_ends(const Args& args, const Work& work, int group) {
   const int column = work.column(group), thread = threadIdx.x % 128;
-  if (work.seq == 0) clear_rows(args, 0, work.range.start, column, VALUES, thread, 128);
-  if (work.seq == args.num_seqs - 1) {
+  if (work.seq == 0 && work.later < 0) {
+    clear_rows(args, 0, work.range.start, column, VALUES, thread, 128);
+  }
+  if (work.seq == args.num_seqs - 1 && work.next < 0) {
     clear_rows(args, work.range.stop, args.tokens, column, VALUES, thread, 128);
   }
 }
 
-// Half of the columns of a sequence, by the first warpgroup.
+// Half of the columns of a sequence or segment, by the first warpgroup.
 __device__ __forceinline__ void scan_states(ScanMemory& shared, const Args& args, const Work& work,
                                             Turn& turn) {
   const int chunks = work.range.chunks();
   float state[64];
-  load_state(args, work, 0, state);
+  if (work.is_transition) {
+    make_identity(work.first_group, state);
+  } else if (chunks > 0 && work.later < 0) {
+    load_state(args, work, 0, state);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) state[i] = 0.0f;
+  }
   uint32_t rounded[8][4];
   round_fragment(state, rounded);
-  Handed* handed = handed_of(args, work.slot, work.v_head, work.first_group);
-  wait_cta_phase(&shared.full[turn.stage], turn.parity);
+  Handed* handed = work.is_transition
+                       ? transition_of(args, work.slot, work.v_head, work.first_group)
+                       : handed_of(args, work.slot, work.v_head, work.first_group);
+  if (chunks > 0) wait_cta_phase(&shared.full[turn.stage], turn.parity);
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk, handed += 2 * V_HEADS) {
     step_state(shared, *handed, turn, chunk == chunks - 1, state, rounded);
   }
-  store_state(args, work, 0, state);
+  if (work.is_transition) return hand_transition(args, work, state);
+  if (is_merged(work)) merge_begin(shared, args, work, turn, state);
+  if (work.next >= 0) {
+    hand_begin(args, work, state);
+  } else {
+    store_state(args, work, 0, state);
+  }
   clear_ends(args, work, 0);
 }
 
-// The outputs of a chunk and a warpgroup's columns.
+// A chunk's outputs of a warpgroup's columns, from what was handed on; the last products are on
+// their way.
+__device__ __forceinline__ void multiply_handed(const Stage& handed, const Stage& of, float scale,
+                                                int group, float (&output)[32]) {
+  uint32_t state[8][4], residual[4][4];
+  float2 fades[8];
+  take_fragments(group == 0 ? handed.operands.keys[0] : handed.solved.writes[0], state);
+  multiply_state(state, of.operands.queries, output);
+  wait_products<0>(output);  // later loads take the state's registers: a chunk's begin has 64 more
+  load_carry(of.solved.carry, fades);
+  take_fragments(handed.values[group], residual);
+  sync_threads_of(1 + group, 128);  // all have read what outputs take the place of
+  fade_output(fades, scale, output);
+  add_residual(residual, describe_rows(of.solved.reads, 0), output);
+}
+
+// The outputs of a chunk of a first segment.
 __device__ __forceinline__ void find_output(ScanMemory& shared, float scale, int group,
                                             Turn& turn) {
-  Stage& stage = shared.stages[turn.stage];
+  const Stage& stage = shared.stages[turn.stage];
   wait_cta_phase(&shared.full[turn.stage], turn.parity);
-  uint32_t state[8][4], residual[4][4], rounded[16];
-  float2 fades[8];
   float output[32];
-  take_fragments(group == 0 ? stage.operands.keys[0] : stage.solved.writes[0], state);
-  multiply_state(state, stage.operands.queries, output);
-  take_fragments(stage.values[group], residual);
-  load_carry(stage.solved.carry, fades);
-  sync_threads_of(1 + group, 128);  // all have read what outputs take the place of
+  multiply_handed(stage, stage, scale, group, output);
   wait_products<0>(output);
-  fade_output(fades, scale, output);
-  add_residual(residual, describe_rows(stage.solved.reads, 0), output);
+  uint32_t rounded[16];
+  round_output(output, rounded);
+  leave_output(shared, turn.stage, group, false, rounded);
+  turn.advance();
+}
+
+// What the transition adds to the outputs for each row of the state in front of the segment, a
+// warpgroup 64 of these rows: to the place of its residual, [token][row] fp16.
+__device__ __forceinline__ void find_additions(ScanMemory& shared, float scale, int group,
+                                               Turn& turn) {
+  const Stage& stage = shared.stages[turn.stage];
+  wait_cta_phase(&shared.full[turn.stage], turn.parity);
+  float sums[32];
+  multiply_handed(stage, stage, scale, group, sums);
+  wait_products<0>(sums);
+  uint32_t rounded[4][4];
+  round_fragment(sums, rounded);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    store_tiles_transposed(shared_address(stage.values[group] + value_place(2 * i)), rounded[i][0],
+                           rounded[i][1], rounded[i][2], rounded[i][3]);
+  }
+  publish_shared();
+  turn.advance();
+}
+
+// The outputs of a chunk of a later segment: additions [64 tokens, 128] times the state in front of
+// it, in two terms, on top of what its own states give. By both warpgroups.
+__device__ __forceinline__ void find_later_output(ScanMemory& shared, const Args& args,
+                                                  const Work& work, int group, Turn& turn) {
+  const int before = turn.stage;
+  find_additions(shared, args.scale, group, turn);
+  sync_threads_of(1 + GROUPS + 1, GROUPS * 128);  // additions of all rows are there
+  wait_cta_phase(&shared.full[turn.stage], turn.parity);
+  uint32_t high[8][4], low[8][4], rounded[16];
+  load_begin_terms(args, work, group, high, low);
+  float output[32];
+  multiply_handed(shared.stages[turn.stage], shared.stages[before], args.scale, group, output);
+  multiply_state(high, shared.stages[before].values, output, true);
+  multiply_state(low, shared.stages[before].values, output, true);
   wait_products<0>(output);
+  arrive_once_a_warp(&shared.done[before]);
   round_output(output, rounded);
   leave_output(shared, turn.stage, group, false, rounded);
   turn.advance();
@@ -333,13 +401,15 @@ __device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args
   Turn turn(0);
   int parity = 0;  // of `left`
   for_works(shared, args, [&](const Work& work, int) {
-    if (work.seq < 0) {
+    if (work.seq < 0 && work.later < 0) {
       find_output(shared, args.scale, group, turn);
+    } else if (work.seq < 0) {
+      find_later_output(shared, args, work, group, turn);
     } else if (work.groups < GROUPS && is_handing(args)) {
       if (group == 0) {
         scan_states(shared, args, work, turn);
       } else {
-        turn.advance(work.range.chunks());
+        turn.advance(work.range.chunks() + is_merged(work));
       }
     } else if (group < work.groups) {
       scan_sequence(shared, args, work, group, turn);

@@ -9,6 +9,7 @@
 #include "barrier_wait.cuh"
 #include "order.cuh"
 #include "plan.cuh"
+#include "segments.cuh"
 #include "warpgroup.cuh"
 
 namespace {
@@ -23,9 +24,9 @@ constexpr int SCAN_WARPS = SCAN_THREADS / 32;
 
 struct Stage {
   alignas(1024) Operands operands;
-  Solved solved;
   // [token][value] bf16, then the output; the output of half of the columns lies in the second.
-  alignas(128) uint8_t values[GROUPS][TILE_BYTES];
+  uint8_t values[GROUPS][TILE_BYTES];
+  Solved solved;
 };
 
 // Where the outputs of a round belong: first token, tokens, first column, warpgroups.
@@ -46,16 +47,22 @@ struct ScanMemory {
   uint64_t listed[LISTED], known[LISTED];
   int units[LISTED];
   Order order;
+  Segments segments;  // of few long sequences
 };
 static_assert(sizeof(ScanMemory) <= 227 * 1024, "what sm_90 gives a CTA");
-static_assert(sizeof(Operands) % 1024 == 0 && sizeof(Operands::keys) % 1024 == 0,
+static_assert(sizeof(Operands) % 1024 == 0 && sizeof(Operands::keys) % 1024 == 0 &&
+                  TILE_BYTES % 1024 == 0,
               "tiles of 128-byte rows start at multiples of 1024");
 
-// What a CTA works on: a v head of a sequence, all columns of V or half of them.
+// What a CTA works on: a v head of a sequence or segment, all columns of V or half of them.
 struct Work {
   Range range;
   int slot, seq, v_head;    // first slot; the sequence, or -1 for outputs alone
   int first_group, groups;  // of 64 columns
+  // Of few long sequences: the number of the segment if it is a later one and of the one behind it,
+  // else -1; whether its transition is found, which has rows of the state for columns of V.
+  int later, next;
+  bool is_transition;
   __device__ int column(int group) const { return v_head * DIM + (first_group + group) * VALUES; }
   // In state and new_state.
   __device__ int64_t first_value() const {
@@ -63,19 +70,39 @@ struct Work {
   }
 };
 
+// Whether the unit's states were found from zeros and are to become the true ones.
+__device__ __forceinline__ bool is_merged(const Work& work) {
+  return work.later >= 0 && !work.is_transition;
+}
+
 // Says to the compiler that all lanes hold the same: products in flight suffer no other branches.
 __device__ __forceinline__ int share(int x) { return __shfl_sync(FULL, x, 0); }
 
-// Units: two a v head of the sequences that are split, each half of the columns, one of the others;
-// of few sequences then one a chunk and v head, its outputs.
+// Of few long sequences.
+__device__ __forceinline__ Work find_part_work(const ScanMemory& shared, const Args& args,
+                                               int unit) {
+  const Segments& segments = shared.segments;
+  const Part part = find_part(segments, unit);
+  const int at = share(part.segment), seq = share(segments.seqs[at]);
+  const Range of = load_range(args, seq);
+  const int first = share(part.first), start = share(of.start) + first * CHUNK;
+  const Range range = {start, share(min(of.stop, start + part.chunks * CHUNK))};
+  const bool is_output = part.half < 0;
+  return {range,
+          share(first_slot(of, seq)) + first,
+          is_output ? -1 : seq,
+          share(part.v_head),
+          is_output ? 0 : share(part.half),
+          is_output ? GROUPS : 1,
+          share(segments.laters[at]),
+          share(segments.nexts[at]),
+          share(part.is_transition) != 0};
+}
+
+// Units: two a v head of the sequences that are split, each half of the columns, one of the others.
 __device__ __forceinline__ Work find_work(const ScanMemory& shared, const Args& args,
                                           int num_split, int unit) {
-  const int states = V_HEADS * (args.num_seqs + num_split);
-  if (unit >= states) {
-    const Task of = find_ordered(shared.order, args, (unit - states) / V_HEADS, 0);
-    const Range range = {share(of.first), share(of.first + of.tokens)};
-    return {range, share(of.slot), -1, unit % V_HEADS, 0, GROUPS};
-  }
+  if (is_handing(args)) return find_part_work(shared, args, unit);
   const int halves = 2 * V_HEADS * num_split;
   const bool is_half = unit < halves;
   const int part = is_half ? unit / 2 : unit - halves + V_HEADS * num_split;
@@ -83,7 +110,8 @@ __device__ __forceinline__ Work find_work(const ScanMemory& shared, const Args& 
   const int seq = share(args.num_seqs > ORDERED ? rank : shared.order.seqs[rank]);
   const Range of = load_range(args, seq), range = {share(of.start), share(of.stop)};
   const int first_group = is_half ? unit % 2 : 0;
-  return {range, first_slot(range, seq), seq, part % V_HEADS, first_group, is_half ? 1 : GROUPS};
+  const int groups = is_half ? 1 : GROUPS;
+  return {range, first_slot(range, seq), seq, part % V_HEADS, first_group, groups, -1, -1, false};
 }
 
 // The stage of a round and the parity of its barriers.
@@ -148,8 +176,8 @@ __device__ __forceinline__ int read_unit(ScanMemory& shared, int number) {
 template <typename Use>
 __device__ __forceinline__ void for_works(ScanMemory& shared, const Args& args, Use use) {
   const int num_split = share(min(shared.order.longer, args.most_split));
-  const int outputs = is_handing(args) ? shared.order.chunks : 0;
-  const int units = V_HEADS * (args.num_seqs + num_split + share(outputs));
+  const int units = is_handing(args) ? share(shared.segments.units)
+                                     : V_HEADS * (args.num_seqs + num_split);
 #pragma unroll 1
   for (int number = 1;; ++number) {
     const int unit = read_unit(shared, number);

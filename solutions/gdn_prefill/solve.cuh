@@ -186,10 +186,6 @@ __device__ __forceinline__ void multiply_keys(const uint8_t (&rows)[2][TILE_BYTE
   wait_products<0>(sums);
 }
 
-__device__ __forceinline__ float2 widen_f16(uint32_t pair) {
-  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
-}
-
 // x = high + low, both fp16.
 __device__ __forceinline__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   const __half2 pair = __floats2half2_rn(x, y);

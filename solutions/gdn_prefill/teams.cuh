@@ -21,6 +21,14 @@ __device__ __forceinline__ void report_part(const Args& args, const Task& task) 
   count_release(parts_of(args, task.slot, task.qk_head));
 }
 
+// By a whole warp.
+__device__ __forceinline__ void clear_units(const Args& args) {
+  const int lane = threadIdx.x % 32;
+  if (lane == 0) *taken_units(args) = 0;
+  if (may_cut(args.tokens, args.num_seqs) == 0 || !is_handing(args)) return;
+  for (int at = lane; at < MOST_LATER * V_HEADS; at += 32) *seam_counts_of(args, 0, at) = {0, 0};
+}
+
 // No part of the team's tasks is there, no unit is taken; by a whole warp. Then the scan may start.
 __device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& args, int tasks,
                                             Numbers numbers) {
@@ -33,7 +41,7 @@ __device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& arg
       *halves_of(args, task.slot, task.qk_head * SERVED + lane) = 0;
     }
   }
-  if (blockIdx.x == 0 && threadIdx.x % 32 == 0) *taken_units(args) = 0;
+  if (blockIdx.x == 0) clear_units(args);
   __threadfence();
   sync_threads_of(1 + 3 * Tuning::SOLVE_TEAMS, 32 * Tuning::SOLVE_TEAMS);
   allow_next_launch();

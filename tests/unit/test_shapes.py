@@ -297,6 +297,39 @@ def test_a_table_of_other_content_says_that_it_is_stale(monkeypatch):
     assert "Not measured" not in table
 
 
+def test_rates_are_a_line_below_the_table(monkeypatch):
+    """Of measured sizes alone, a library's beside the room's; none without rates."""
+    family = Family("tokens", (1024, 4096), (2048,), FAMILY.make, rates=(1024, 2048, 4096))
+    monkeypatch.setitem(FAMILIES, "gdn_decode", (FAMILY, family))
+    head = {
+        "device": "nvidia-h200",
+        "solution_sha256": "a" * 64,
+        "protocol": {"iterations": 50, "passes": 3},
+        "measured_at": "2026-11-30T00:00:00Z",
+    }
+    rows = [*ROWS, Row("tokens", 1024, 20.0, {}), Row("tokens", 4096, 60.0, {"library": 100.0})]
+    lines = render("gdn_decode", head, rows, "a" * 64).splitlines()
+    assert "µs per 1024 tokens: 20.00 at 1024; 15.00, 25.00 library at 4096." in lines
+    assert sum(line.startswith("µs per") for line in lines) == 1
+    assert "µs per" not in render("gdn_decode", head, ROWS, "a" * 64)
+
+
+def test_a_long_sequence_of_prefill_is_held_against_a_library_and_linearity():
+    one, *more = FAMILIES["gdn_prefill"]
+    assert one.sizes[-3:] == one.rates == (8192, 16384, 65536)
+    assert (one.peers, one.against) == (("fla",), (65536,))
+    assert 16384 in one.between  # on the line through 8192 and 65536, or a cliff
+    assert all(not (family.peers or family.rates) for family in more)
+
+
+@pytest.mark.parametrize("room", FAMILIES)
+def test_libraries_and_rates_are_of_sizes_that_are_measured(room):
+    for family in FAMILIES[room]:
+        assert {*family.against, *family.rates} <= {*family.sizes}
+        assert bool(family.peers) == bool(family.against)
+        assert all((shapes.ROOT / "peers" / room / f"{x}.py").is_file() for x in family.peers)
+
+
 def test_a_page_shows_the_tables_of_every_device(kept, pages):
     record()
     record(facts=DeviceFacts("nvidia-b200", "NVIDIA B200", "GPU-1"), rows=ROWS[:2] + ROWS[2:])
