@@ -10,6 +10,7 @@
 #include "order.cuh"
 #include "plan.cuh"
 #include "segments.cuh"
+#include "warp_arrival.cuh"
 #include "warpgroup.cuh"
 
 namespace {
@@ -133,21 +134,21 @@ __device__ __forceinline__ void init_barriers(ScanMemory& shared) {
 #pragma unroll
   for (int stage = 0; stage < Tuning::STAGES; ++stage) {
     init_barrier(&shared.full[stage], SENDERS + 2);
-    init_barrier(&shared.used[stage], GROUPS * 4);
-    init_barrier(&shared.done[stage], GROUPS * 4);
+    init_barrier(&shared.used[stage], GROUPS * 4 * ARRIVALS_A_WARP);
+    init_barrier(&shared.done[stage], GROUPS * 4 * ARRIVALS_A_WARP);
   }
-  init_barrier(&shared.left, 4);
+  init_barrier(&shared.left, 4 * ARRIVALS_A_WARP);
 #pragma unroll
   for (int place = 0; place < LISTED; ++place) {
     init_barrier(&shared.listed[place], 1);
-    init_barrier(&shared.known[place], SCAN_WARPS);
+    init_barrier(&shared.known[place], SCAN_WARPS * ARRIVALS_A_WARP);
   }
   fence_barrier_init();
 }
 
 __device__ __forceinline__ void arrive_once_a_warp(uint64_t* barrier) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(barrier);
+  arrive_for_warp(barrier);
 }
 
 // The longest of the units that no CTA has taken yet.
