@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_weights(const Job& job, float (&weights)[32
 
 // Warpgroups: two halves of a tile by two halves of the block. While one weighs its sums, the
 // products of others are under way; while its own are, it passes on the scores of the tile before.
-template <Mode MODE>
+template <Mode MODE, bool HOLDS>
 __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) {
   wait_for_launches_before();  // what is stored takes the place of what they read
   Turn<STAGES> stage;
@@ -104,7 +104,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
     const int first = __shfl_sync(FULL, job.piece.first, 0);  // the same in the whole warp
     const int end = first + __shfl_sync(FULL, job.piece.tiles, 0);
     if (first == end) return;
-    Sink<MODE> sink(shared, args, job);
+    Sink<MODE, HOLDS> sink(shared, args, job);
     float weights[32], x[64] = {};
     Score score = {};
     load_weights(job, weights);

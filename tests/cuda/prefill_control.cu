@@ -128,7 +128,7 @@ void launch_part(tvm::ffi::TensorView queries, tvm::ffi::TensorView codes,
   if (part == static_cast<int>(Part::PRODUCTS)) return start(part_kernel<Part::PRODUCTS>);
   if (part == static_cast<int>(Part::SCORES)) return start(part_kernel<Part::SCORES>);
   TVM_FFI_ICHECK(part == static_cast<int>(Part::FILTER)) << "prefill control: no part " << part;
-  start(score_kernel<Mode::FILTER>);
+  start(choose_filter(args));
 }
 
 }  // namespace

@@ -388,13 +388,18 @@ def tied_scores(kind, num_keys):
     elif kind == "2000 above":
         scores[:] = 1.0
         scores[np.random.default_rng(15).permutation(num_keys)[:2000]] = 2.0
+    elif kind == "largest number":
+        scores[:] = np.finfo(np.float32).max
+        scores[num_keys // 2 :][:900] = np.inf
+        scores[-900:] = np.nan
     else:
         scores[:] = {"equal": -0.25, "-0.0": -0.0, "no number": np.nan}[kind]
     return scores
 
 
 TIED_KINDS = (
-    "run", "long run", "last keys", "16 of 144", "2000 above", "equal", "-0.0", "no number",
+    "run", "long run", "last keys", "16 of 144", "2000 above", "largest number", "equal", "-0.0",
+    "no number",
 )  # fmt: skip
 
 
