@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "rank.cuh"
+#include "warp_arrival.cuh"
 
 namespace {
 
@@ -22,7 +23,9 @@ constexpr int TILE_BYTES = TILE * DIM, HALF_TILE_BYTES = HALF_TILE * DIM;
 constexpr int COMPUTING = 512, FEEDING = 128, THREADS = COMPUTING + FEEDING;
 constexpr int ROWS = 16;  // of a tile, that a warp has
 constexpr int SEGMENTS = TILE / ROWS;  // of a query's candidates: one a warp that meets the query
-constexpr int SPEAKERS = 2 * (COMPUTING / 32);  // lanes that say for their warp that it is done
+// Lanes that say for their warp that it is done: two, or all for racecheck.
+constexpr int SPEAKERS_A_WARP = ARRIVALS_A_WARP > 1 ? ARRIVALS_A_WARP : 2;
+constexpr int SPEAKERS = SPEAKERS_A_WARP * (COMPUTING / 32);
 constexpr uint32_t FULL = ~0u;
 
 // Reasoned, not measured, but for SHORT_STRETCH, which was measured in turns with STRETCH, and

@@ -77,6 +77,11 @@ __device__ __forceinline__ int row_in_tile() {
   return threadIdx.x / 32 % SEGMENTS * ROWS + lane / 4 + (lane & 2) * 4;
 }
 
+// The two lanes with the first row of their warp, or all.
+__device__ __forceinline__ bool is_speaker(int row) {
+  return SPEAKERS_A_WARP == 32 || row % ROWS == 0;
+}
+
 __device__ __forceinline__ void load_weights(const Job& job, float (&weights)[32]) {
   const float* own = job.weights[threadIdx.x / 256][threadIdx.x % 4];
 #pragma unroll
@@ -96,7 +101,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
   Side buffer;
   // What a shuffle returns is kept in its register, not computed anew for each tile.
   const int row = __shfl_sync(FULL, row_in_tile(), threadIdx.x % 32);
-  const bool speaks = row % ROWS == 0;  // two lanes of a warp
+  const bool speaks = is_speaker(row);
   const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_TILE_BYTES);
   while (true) {
     wait_cta_phase(&shared.block_full[buffer.at()], buffer.parity());

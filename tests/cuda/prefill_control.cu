@@ -26,7 +26,7 @@ __device__ __forceinline__ void compute_part(SharedMemory& shared, const Args& a
   Turn<STAGES> stage;
   Side buffer;
   const int row = __shfl_sync(FULL, row_in_tile(), threadIdx.x % 32);
-  const bool speaks = row % ROWS == 0;
+  const bool speaks = is_speaker(row);
   const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_TILE_BYTES);
   float checksum = 0.0f;
   while (true) {
