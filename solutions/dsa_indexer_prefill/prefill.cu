@@ -126,6 +126,7 @@ void launch(Kernel kernel, const Args& args, int ctas, int threads, int shared_b
   check_error(cudaLaunchKernelEx(&config, kernel, args));
 }
 
+// Holds candidates back where they are sparse.
 auto choose_filter(const Args& args) {
   return args.num_keys > Tuning::DENSE ? score_kernel<Mode::FILTER, true>
                                        : score_kernel<Mode::FILTER, false>;

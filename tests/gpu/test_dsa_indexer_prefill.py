@@ -413,6 +413,20 @@ def test_ties_wherever_they_lie_need_no_repair(kind, num_queries, num_keys, run_
     assert failures == NO_FAILURE
 
 
+@pytest.mark.parametrize("tie", [1.0, np.nan])
+def test_ties_that_every_warp_stores_the_most_of_need_no_repair(tie, run_native):
+    num_keys, ctas = 131_072, 132
+    keys, tiles = np.arange(num_keys), num_keys // 128
+    is_first = np.isin(keys // 128, tiles * np.arange(ctas) // ctas)  # of the tiles of a CTA
+    scores = np.where(is_first, -10.0, tie).astype(np.float32)
+    scores[is_first & (keys % 16 < 4)] = tie  # untold when all of a warp's keys follow
+    scores[np.flatnonzero(is_first & (keys % 16 >= 4))[:2047]] = 2.0
+    inputs = inputs_with_scores(scores, causal(1, num_keys), device="cuda")
+    native, failures = run_native(inputs)
+    assert_exact_for(torch.from_numpy(scores).cuda(), native.output, inputs)
+    assert failures == NO_FAILURE
+
+
 @pytest.mark.parametrize("num_queries", [8, 64])
 def test_a_tied_run_on_both_routes(num_queries, select):
     scores = tied_scores("run", 40_000)
