@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "rank.cuh"
+#include "warp_arrival.cuh"
 
 namespace {
 
@@ -22,11 +23,13 @@ constexpr int TILE_BYTES = TILE * DIM, HALF_TILE_BYTES = HALF_TILE * DIM;
 constexpr int COMPUTING = 512, FEEDING = 128, THREADS = COMPUTING + FEEDING;
 constexpr int ROWS = 16;  // of a tile, that a warp has
 constexpr int SEGMENTS = TILE / ROWS;  // of a query's candidates: one a warp that meets the query
-constexpr int SPEAKERS = 2 * (COMPUTING / 32);  // lanes that say for their warp that it is done
+// Lanes that say for their warp that it is done: two, or all for racecheck.
+constexpr int SPEAKERS_A_WARP = ARRIVALS_A_WARP > 1 ? ARRIVALS_A_WARP : 2;
+constexpr int SPEAKERS = SPEAKERS_A_WARP * (COMPUTING / 32);
 constexpr uint32_t FULL = ~0u;
 
-// Reasoned, not measured, but for SHORT_STRETCH, which was measured in turns with STRETCH:
-// docs/kernels/dsa_indexer_prefill.md, "Native route", and docs/log.md.
+// Reasoned, not measured, but for SHORT_STRETCH, which was measured in turns with STRETCH, and
+// DENSE: docs/kernels/dsa_indexer_prefill.md, "Native route", and docs/log.md.
 struct Tuning {
   static constexpr int STAGES = 6;  // 96 KiB of keys
   static constexpr int COMPUTING_REGISTERS = 112, FEEDING_REGISTERS = 32;
@@ -38,6 +41,7 @@ struct Tuning {
   static constexpr int WHOLE = 5120;        // keys of a range that are all candidates
   static constexpr int CAPACITY = 832;      // candidates of a query in a segment: 480 are usual
   static constexpr int UNTOLD = 4;          // ties that a warp may store and not tell of
+  static constexpr int DENSE = 65536;       // keys; in longer contexts candidates are held back
 };
 constexpr int STAGES = Tuning::STAGES;
 constexpr int CAPACITY = Tuning::CAPACITY;
@@ -100,8 +104,10 @@ struct Job {
 };
 
 // What a warp has told of a query's candidates in its segment.
+constexpr int UNCOUNTED = INT32_MIN / 2;  // 2048 are known: no number is a tie from then on
+constexpr int CLOSED = INT32_MIN;         // 2048 that are no numbers are: nothing passes any more
 struct Told {
-  int new_ties;    // scores at the threshold that it has not told of
+  int new_ties;    // scores at the threshold that it has not told of, or more than these
   uint32_t place;  // behind the last one that it has told of
   uint32_t end;    // of the segment
   int* known;      // how many are known of the query, where it tells

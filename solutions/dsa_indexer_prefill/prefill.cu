@@ -68,7 +68,7 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
 }
 
 // Grid: one CTA an SM, or fewer; of the filter in clusters of two
-template <Mode MODE>
+template <Mode MODE, bool HOLDS = false>
 __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(THREADS, 1) score_kernel(const __grid_constant
   if (IN_CLUSTERS) wait_cluster();  // for the other's barriers
   if (threadIdx.x < COMPUTING) {
     take_registers<Tuning::COMPUTING_REGISTERS>();
-    compute<MODE>(shared, args);
+    compute<MODE, HOLDS>(shared, args);
   } else {
     give_registers<Tuning::FEEDING_REGISTERS>();
     feed<MODE>(shared, args);
@@ -126,6 +126,12 @@ void launch(Kernel kernel, const Args& args, int ctas, int threads, int shared_b
   check_error(cudaLaunchKernelEx(&config, kernel, args));
 }
 
+// Holds candidates back where they are sparse.
+auto choose_filter(const Args& args) {
+  return args.num_keys > Tuning::DENSE ? score_kernel<Mode::FILTER, true>
+                                       : score_kernel<Mode::FILTER, false>;
+}
+
 void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream, bool is_first) {
   constexpr int SCORE_BYTES = sizeof(SharedMemory);
   const int select_bytes =
@@ -140,8 +146,8 @@ void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream,
     launch(is_few ? warp_threshold_kernel : threshold_kernel, args,
            is_few ? (args.num_queries + WARPS - 1) / WARPS : args.num_queries, GUESSING, 0, stream,
            is_first && !is_sampled);
-    launch(score_kernel<Mode::FILTER>, args, sms / CLUSTER * CLUSTER, THREADS, SCORE_BYTES, stream,
-           false, CLUSTER);
+    launch(choose_filter(args), args, sms / CLUSTER * CLUSTER, THREADS, SCORE_BYTES, stream, false,
+           CLUSTER);
   }
   launch(select_kernel, args, args.num_queries, SELECTING, select_bytes, stream,
          is_first && !is_scored);

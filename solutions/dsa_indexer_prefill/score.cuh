@@ -77,6 +77,11 @@ __device__ __forceinline__ int row_in_tile() {
   return threadIdx.x / 32 % SEGMENTS * ROWS + lane / 4 + (lane & 2) * 4;
 }
 
+// The two lanes with the first row of their warp, or all.
+__device__ __forceinline__ bool is_speaker(int row) {
+  return SPEAKERS_A_WARP == 32 || row % ROWS == 0;
+}
+
 __device__ __forceinline__ void load_weights(const Job& job, float (&weights)[32]) {
   const float* own = job.weights[threadIdx.x / 256][threadIdx.x % 4];
 #pragma unroll
@@ -89,14 +94,14 @@ __device__ __forceinline__ void load_weights(const Job& job, float (&weights)[32
 
 // Warpgroups: two halves of a tile by two halves of the block. While one weighs its sums, the
 // products of others are under way; while its own are, it passes on the scores of the tile before.
-template <Mode MODE>
+template <Mode MODE, bool HOLDS>
 __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) {
   wait_for_launches_before();  // what is stored takes the place of what they read
   Turn<STAGES> stage;
   Side buffer;
   // What a shuffle returns is kept in its register, not computed anew for each tile.
   const int row = __shfl_sync(FULL, row_in_tile(), threadIdx.x % 32);
-  const bool speaks = row % ROWS == 0;  // two lanes of a warp
+  const bool speaks = is_speaker(row);
   const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_TILE_BYTES);
   while (true) {
     wait_cta_phase(&shared.block_full[buffer.at()], buffer.parity());
@@ -104,7 +109,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const Args& args) 
     const int first = __shfl_sync(FULL, job.piece.first, 0);  // the same in the whole warp
     const int end = first + __shfl_sync(FULL, job.piece.tiles, 0);
     if (first == end) return;
-    Sink<MODE> sink(shared, args, job);
+    Sink<MODE, HOLDS> sink(shared, args, job);
     float weights[32], x[64] = {};
     Score score = {};
     load_weights(job, weights);

@@ -25,7 +25,7 @@ struct OwnRange {
   __device__ bool holds(int key) const { return static_cast<uint32_t>(key - start) < length; }
 };
 
-template <Mode MODE>
+template <Mode MODE, bool HOLDS = false>
 struct Sink;
 
 template <>
@@ -51,13 +51,20 @@ struct Sink<Mode::SAMPLE> {
 // how many the query has: from 2048 on none of the best is lost where ties are dropped. So no tie
 // at the border needs a repair, of however many keys. Where no number is above the threshold,
 // scores that are none are the ties, and count alone.
-template <>
-struct Sink<Mode::FILTER> {
+//
+// HOLDS: each lane holds a candidate back until one of the warp's finds its place taken. At 128K
+// that is after some seven tiles, of which two in three have a candidate.
+template <bool HOLDS>
+struct Sink<Mode::FILTER, HOLDS> {
   SharedMemory& shared;
   const Args& args;
   const Job& job;
   float threshold;
-  uint32_t place;      // in the segment, behind the last one stored
+  uint32_t place;  // in the segment, behind the last one stored
+  // Not HOLDS:
+  OwnRange range;
+  uint32_t end;  // of the segment
+  // HOLDS:
   int first_whole;     // the first tile that the ranges of both of the warp's queries hold all of
   uint32_t whole;      // how many such tiles there are
   float held;          // a candidate of the lane's that is not stored yet: its score
@@ -68,13 +75,15 @@ struct Sink<Mode::FILTER> {
         args(args),
         job(job),
         threshold(job.threshold[own_member()]),
-        place(segment(args, job, threadIdx.x) * CAPACITY) {
+        place(segment(args, job, threadIdx.x) * CAPACITY),
+        range(job),
+        end(place + CAPACITY) {
     if (threadIdx.x % 32 < 2) {
       int* known = args.known + max(job.query[own_member()], 0);
-      told(shared, threadIdx.x) = {0, place, place + CAPACITY, known};
+      told(shared, threadIdx.x) = {0, place, end, known};
     }
-    __syncwarp();
-    const OwnRange range(job);
+    if (!HOLDS) return;
+    __syncwarp();  // all lanes read what is told
     const int first = (range.start + TILE - 1) / TILE;
     const int last = (range.start + static_cast<int>(range.length)) / TILE;
     first_whole = __shfl_sync(FULL, max(first, __shfl_xor_sync(FULL, first, 1)), 0);
@@ -91,37 +100,43 @@ struct Sink<Mode::FILTER> {
     return shared.told[member_of(thread)][thread / 32 % SEGMENTS];
   }
 
-  // Each lane holds a candidate back until one of the warp's finds its place taken: in long
-  // contexts that is after some seven tiles, of which two in three have a candidate.
   __device__ void take(float score, int tile, int row) {
     bool passes = !(score < threshold);  // or is no number
+    if (!HOLDS) {
+      const int key = place_of(tile, row);
+      passes &= range.holds(key);
+      if (__any_sync(FULL, passes)) store(passes, score, key, end);
+      return;
+    }
     if (static_cast<uint32_t>(tile - first_whole) >= whole) {
       passes &= OwnRange(job).holds(place_of(tile, row)) && is_open();
     }
     if (__any_sync(FULL, passes && held_tile >= 0)) {
       store_held(row);
-      passes &= !(score < threshold);  // which may have risen
+      passes &= !(score < threshold) && is_open();  // which may have changed
     }
     if (passes) held = score, held_tile = tile;
   }
 
-  // Whether anything may still pass: not where 2048 that are no numbers are known.
+  // Whether anything of the lane's query may pass: not where 2048 that are no numbers are known.
   __device__ bool is_open() const {
-    return threshold < INFINITY || told(shared, thread_index_now()).new_ties >= 0;
+    return threshold < INFINITY || told(shared, thread_index_now()).new_ties != CLOSED;
   }
 
   __device__ void store_held(int row) {
-    const bool holds = held_tile >= 0;
-    const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
-    const uint32_t own = __ballot_sync(FULL, holds) & of_query;
-    const uint32_t at = place + __popc(own & lanes_before_now());
-    if (holds && at < told(shared, thread_index_now()).end) {
-      args.candidates[at] = make_uint2(__float_as_uint(held), place_of(held_tile, row));
-    }
+    const uint32_t end = told(shared, thread_index_now()).end;
+    store(held_tile >= 0, held, place_of(held_tile, row), end);
     held_tile = -1;
+  }
+
+  __device__ void store(bool passes, float score, int key, uint32_t end) {
+    const uint32_t of_query = 0x55555555u << thread_index_now() % 2;  // lanes with the same
+    const uint32_t own = __ballot_sync(FULL, passes) & of_query;
+    const uint32_t at = place + __popc(own & lanes_before_now());
+    if (passes && at < end) args.candidates[at] = make_uint2(__float_as_uint(score), key);
     place += __popc(own);
-    const bool may_tie = holds && !(held > threshold);
-    if (__any_sync(FULL, may_tie)) count_ties(may_tie, held != held);
+    const bool may_tie = passes && !(score > threshold);
+    if (__any_sync(FULL, may_tie)) count_ties(may_tie, score != score);
   }
 
   __device__ void count_ties(bool may_tie, bool is_nan) {
@@ -137,18 +152,20 @@ struct Sink<Mode::FILTER> {
         const int more = is_number ? place - own.place : new_ties;
         own.place = place;
         known = atomicAdd(own.known, more) + more;
-        own.new_ties = known < TOPK ? 0 : INT32_MIN / 2;  // from then on no tie is one
+        own.new_ties = known < TOPK ? 0 : is_number ? UNCOUNTED : CLOSED;
       }
     }
     __syncwarp();  // all lanes read what is told
     known = __shfl_sync(FULL, known, thread % 2);
     // -0.0 ties with 0.0.
     if (known >= TOPK && is_number) threshold = score_of(order_of(threshold + 0.0f) + 1);
-    if (__any_sync(FULL, known >= TOPK && !is_number)) whole = 0;  // is_open() is asked
+    const bool is_closed = known >= TOPK && !is_number;
+    if (!HOLDS && is_closed) range.length = 0;
+    if (HOLDS && __any_sync(FULL, is_closed)) whole = 0;  // is_open() is asked
   }
 
   __device__ void close(SharedMemory&, const Args&, const Job&, int row) {
-    store_held(row);
+    if (HOLDS) store_held(row);
     const uint32_t thread = thread_index_now();
     const int at = segment(args, job, thread);
     if (thread % 32 < 2 && job.query[member_of(thread)] >= 0) {

@@ -26,7 +26,7 @@ __device__ __forceinline__ void compute_part(SharedMemory& shared, const Args& a
   Turn<STAGES> stage;
   Side buffer;
   const int row = __shfl_sync(FULL, row_in_tile(), threadIdx.x % 32);
-  const bool speaks = row % ROWS == 0;
+  const bool speaks = is_speaker(row);
   const uint32_t tiles = lower_word(shared.tiles[0] + threadIdx.x / 128 % 2 * HALF_TILE_BYTES);
   float checksum = 0.0f;
   while (true) {
@@ -128,7 +128,7 @@ void launch_part(tvm::ffi::TensorView queries, tvm::ffi::TensorView codes,
   if (part == static_cast<int>(Part::PRODUCTS)) return start(part_kernel<Part::PRODUCTS>);
   if (part == static_cast<int>(Part::SCORES)) return start(part_kernel<Part::SCORES>);
   TVM_FFI_ICHECK(part == static_cast<int>(Part::FILTER)) << "prefill control: no part " << part;
-  start(score_kernel<Mode::FILTER>);
+  start(choose_filter(args));
 }
 
 }  // namespace

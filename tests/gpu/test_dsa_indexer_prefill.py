@@ -388,13 +388,18 @@ def tied_scores(kind, num_keys):
     elif kind == "2000 above":
         scores[:] = 1.0
         scores[np.random.default_rng(15).permutation(num_keys)[:2000]] = 2.0
+    elif kind == "largest number":
+        scores[:] = np.finfo(np.float32).max
+        scores[num_keys // 2 :][:900] = np.inf
+        scores[-900:] = np.nan
     else:
         scores[:] = {"equal": -0.25, "-0.0": -0.0, "no number": np.nan}[kind]
     return scores
 
 
 TIED_KINDS = (
-    "run", "long run", "last keys", "16 of 144", "2000 above", "equal", "-0.0", "no number",
+    "run", "long run", "last keys", "16 of 144", "2000 above", "largest number", "equal", "-0.0",
+    "no number",
 )  # fmt: skip
 
 
@@ -403,6 +408,20 @@ TIED_KINDS = (
 def test_ties_wherever_they_lie_need_no_repair(kind, num_queries, num_keys, run_native):
     scores = tied_scores(kind, num_keys)
     inputs = inputs_with_scores(scores, causal(num_queries, num_keys), device="cuda")
+    native, failures = run_native(inputs)
+    assert_exact_for(torch.from_numpy(scores).cuda(), native.output, inputs)
+    assert failures == NO_FAILURE
+
+
+@pytest.mark.parametrize("tie", [1.0, np.nan])
+def test_ties_that_every_warp_stores_the_most_of_need_no_repair(tie, run_native):
+    num_keys, ctas = 131_072, 132
+    keys, tiles = np.arange(num_keys), num_keys // 128
+    is_first = np.isin(keys // 128, tiles * np.arange(ctas) // ctas)  # of the tiles of a CTA
+    scores = np.where(is_first, -10.0, tie).astype(np.float32)
+    scores[is_first & (keys % 16 < 4)] = tie  # untold when all of a warp's keys follow
+    scores[np.flatnonzero(is_first & (keys % 16 >= 4))[:2047]] = 2.0
+    inputs = inputs_with_scores(scores, causal(1, num_keys), device="cuda")
     native, failures = run_native(inputs)
     assert_exact_for(torch.from_numpy(scores).cuda(), native.output, inputs)
     assert failures == NO_FAILURE
