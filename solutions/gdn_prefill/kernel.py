@@ -459,11 +459,11 @@ INTERPRETER_BLOCK_V = HEAD_SIZE
 INTERPRETER_TOKEN_LIMIT = 32
 
 
-# Native: the recurrence in one launch takes up to so many tokens, fewer with every sequence: its
-# CTAs come in rounds, 1 us a sequence, where chunks take 0.4. On an H200 (not recorded), recurrence
-# and chunks in us: 96 tokens of one sequence 14.3, 15.2; 134 of one 19.6, 15.7; 134 of 16 27.5,
-# 21.2, where a line through longer ones meets the chunks' 20 at 35 tokens.
-WALK_TOKENS, FEWER_A_SEQUENCE = 100, 4
+# Native: the recurrence in one launch takes up to so many tokens, and so many more with every
+# sequence. On an H200 (not recorded), recurrence and chunks in us: 96 tokens of one sequence 14.3,
+# 15.2; 134 of one 19.6, 15.7; 134 of 16 27.5, 21.2; 216 of 16 33.5, 21.1. A few short sequences are
+# left to it all the same: it is fp32 throughout; equal keys of norm 2 overflow the chunks' fp16.
+WALK_TOKENS, WALK_TOKENS_A_SEQUENCE, MOST_WALK_TOKENS = 88, 8, 152
 # (most sequences, shares). Two CTAs a v head take every sequence of a few; of more, those of more
 # than 1 / shares of all chunks, which would end last: halves load more. Beyond 384 none.
 SHARES = ((8, math.inf), (384, 8), (math.inf, 0))
@@ -488,7 +488,8 @@ def choose(
     "scan": options}.
     """
     if can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted:
-        if total_seq_len <= max(WALK_TOKENS - FEWER_A_SEQUENCE * num_seqs, 0):
+        short = min(WALK_TOKENS + WALK_TOKENS_A_SEQUENCE * num_seqs, MOST_WALK_TOKENS)
+        if total_seq_len <= short:
             return "native", {"most_whole": None}
         shares = next(count for limit, count in SHARES if num_seqs <= limit)
         chunks = bound_chunks(total_seq_len, num_seqs)
