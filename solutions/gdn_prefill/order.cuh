@@ -26,15 +26,16 @@ struct Order {
   int longer;            // how many have more than Args::most_whole
 };
 
-// By all threads of the CTA, at least ORDERED. A barrier comes behind it.
-__device__ __forceinline__ void order_sequences(Order& order, const Args& args) {
+// By all threads of the CTA, at least ORDERED; returns the rank of the thread's sequence, or -1. A
+// barrier comes behind it.
+__device__ __forceinline__ int order_sequences(Order& order, const Args& args) {
   const int seq = threadIdx.x;
   if (seq == 0) order.chunks = order.longer = 0;
-  if (args.num_seqs > ORDERED) return;
+  if (args.num_seqs > ORDERED) return -1;
   const int length = seq < args.num_seqs ? load_range(args, seq).chunks() : 0;
   if (seq < ORDERED) order.lengths[seq] = length;
   __syncthreads();
-  if (seq >= args.num_seqs) return;
+  if (seq >= args.num_seqs) return -1;
   int rank = 0, first = 0, longer = 0;
   for (int other = 0; other < args.num_seqs; ++other) {
     const int others = order.lengths[other];
@@ -46,6 +47,7 @@ __device__ __forceinline__ void order_sequences(Order& order, const Args& args) 
   order.seqs[rank] = seq;
   order.first[rank] = first;
   if (rank == args.num_seqs - 1) order.chunks = first + length, order.longer = longer;
+  return rank;
 }
 
 __device__ __forceinline__ Task make_task(const Range& range, int seq, int position, int qk_head) {

@@ -26,10 +26,10 @@ struct Tuning {
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int FEW = 8, LONG = 8;    // may_hand(): sequences at most, chunks at least
-  // Chunks from which on a sequence of few has a second, third, fourth segment: cut_sequences().
-  static constexpr int SECOND = 20, THIRD = 96, FOURTH = 160;
+  // Chunks from which on the longest sequence of few has a second, third, fourth segment.
+  static constexpr int SECOND = 20, THIRD = 48, FOURTH = 160;
   static constexpr int AHEAD = 3, A_ROUND = 14;  // count_ahead(): chunks
-  static constexpr int CHAINS = 112;         // CTAs that may walk along chunks at once: may_cut()
+  static constexpr int CUT_AMONG = 5;        // may_cut(): sequences at most
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
   static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
@@ -57,6 +57,7 @@ struct Args {
   int tokens, num_seqs, slots;
   int most_whole, most_split;  // rank_sequences()
   int solve_ctas, scan_ctas;
+  int most_later;  // may_cut()
 };
 
 // What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16. Of every
@@ -91,7 +92,7 @@ struct Seam {
 struct SeamCounts {
   int begin, transition;
 };
-constexpr int MOST_LATER = 3;  // segments, of all sequences, with another one in front
+constexpr int MOST_LATER = 3;  // segments with another one in front
 
 // Few sequences whose chain of chunks is long: other SMs than those of their states find outputs.
 __host__ __device__ __forceinline__ bool may_hand(int64_t tokens, int64_t num_seqs) {
@@ -102,13 +103,11 @@ __host__ __device__ __forceinline__ bool is_handing(const Args& args) {
   return args.most_whole == 0 && may_hand(args.tokens, args.num_seqs);
 }
 
-// Segments behind the first ones that few long sequences may be cut into. One takes a CTA a v head
-// and half of the columns of V, or of the rows of its transition; a first one has no transition.
+// Segments behind the first one that the longest of few sequences may be cut into: the chains of
+// more, next to those of others, wait for the L2.
 __host__ __device__ __forceinline__ int may_cut(int64_t tokens, int64_t num_seqs) {
   if (!may_hand(tokens, num_seqs) || tokens <= (Tuning::SECOND - 1) * CHUNK) return 0;
-  constexpr int CTAS = V_HEADS * DIM / VALUES;
-  const int left = (Tuning::CHAINS - CTAS * static_cast<int>(num_seqs)) / (2 * CTAS);
-  return left < 0 ? 0 : left > MOST_LATER ? MOST_LATER : left;
+  return num_seqs == 1 ? MOST_LATER : num_seqs <= Tuning::CUT_AMONG;
 }
 
 // Bytes of scratch of few sequences, which lie behind all the rest.

@@ -20,7 +20,7 @@
 // it is counted. At least 16 SMs are left to it from the start; others it takes as CTAs of
 // solve_kernel end. No CTA of it is placed before all of these are: none waits for it. Of few long
 // sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
-// behind all those whose chunks they wait for. Long ones of few are cut into segments whose chains
+// behind all those whose chunks they wait for. The longest of few is cut into segments whose chains
 // run at once: later ones from zeros, and beside that, with values of zero, from the identity; what
 // this gives is multiplied by the state in front of the segment, once it is known.
 //
@@ -64,7 +64,8 @@ __global__ void __launch_bounds__(SOLVE_THREADS, 1)
   solve_tasks(cta, cta.teams[__shfl_sync(FULL, threadIdx.x / TEAM, 0)], args);
 }
 
-// Grid: scan_ctas, one an SM
+// Grid: scan_ctas, one an SM. MAY_CUT: args.most_later > 0; others fetch less code.
+template <bool MAY_CUT>
 __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   ScanMemory& shared = *reinterpret_cast<ScanMemory*>(memory);
@@ -72,18 +73,15 @@ __global__ void __launch_bounds__(SCAN_THREADS, 1) scan_kernel(const __grid_cons
   const int group = share(threadIdx.x / 128);
   // On its way while sequences are ordered.
   const int first = threadIdx.x == GROUPS * 128 ? take_unit(args) : 0;
-  order_sequences(shared.order, args);
-  __syncthreads();  // barriers and order are there
-  if (is_handing(args)) {
-    if (threadIdx.x < 32) cut_sequences(shared.segments, shared.order, args);
-    __syncthreads();  // segments are there
-  }
+  const int rank = order_sequences(shared.order, args);
+  if (MAY_CUT && rank == 0) cut_longest(shared.cut, shared.order, args, threadIdx.x);
+  __syncthreads();  // barriers, order and cut are there
   if (group == GROUPS) {
     give_registers<Tuning::SENDER_REGISTERS>();
-    send_chunks(shared, args, first);
+    send_chunks<MAY_CUT>(shared, args, first);
   } else {
     take_registers<Tuning::SCAN_REGISTERS>();
-    scan_chunks(shared, args, group);
+    scan_chunks<MAY_CUT>(shared, args, group);
   }
 }
 
@@ -158,8 +156,9 @@ void launch(Kernel kernel, const char* name, dim3 grid, int threads, int bytes, 
 }
 
 void launch_chunks(const Args& args, cudaStream_t stream) {
+  const auto scan = args.most_later > 0 ? scan_kernel<true> : scan_kernel<false>;
   allow_memory(solve_kernel, "solve", sizeof(SolveCta));
-  allow_memory(scan_kernel, "scan", sizeof(ScanMemory));
+  allow_memory(scan, "scan", sizeof(ScanMemory));
   if (args.tokens > 0) {
     launch(solve_kernel, "solve", dim3(args.solve_ctas), SOLVE_THREADS, sizeof(SolveCta), false,
            args, stream);
@@ -167,7 +166,7 @@ void launch_chunks(const Args& args, cudaStream_t stream) {
     int* taken = taken_units(args);  // cleared by solve_kernel else
     check_error(cudaMemsetAsync(taken, 0, sizeof(int), stream), "units");
   }
-  launch(scan_kernel, "scan", dim3(args.scan_ctas), SCAN_THREADS, sizeof(ScanMemory),
+  launch(scan, "scan", dim3(args.scan_ctas), SCAN_THREADS, sizeof(ScanMemory),
          args.tokens > 0, args, stream);
 }
 
@@ -219,7 +218,8 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   const int64_t longest = slots / (std::max<int64_t>(most_whole, 0) + 1);
   const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
   const DLDevice device = q.device();
-  const int64_t outputs = most_whole == 0 && may_hand(tokens, num_seqs) ? slots : 0;
+  const bool hands = most_whole == 0 && may_hand(tokens, num_seqs);
+  const int64_t outputs = hands ? slots : 0;
   const int64_t units = V_HEADS * (num_seqs + most_split + outputs);
   const int64_t sms = count_sms(device.device_id);
   const Args args = {
@@ -243,6 +243,7 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(most_split),
       static_cast<int>(count_solving(tokens, num_seqs, sms)),
       static_cast<int>(std::min(units, sms)),
+      hands ? may_cut(tokens, num_seqs) : 0,
   };
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));

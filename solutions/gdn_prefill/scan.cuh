@@ -397,15 +397,16 @@ __device__ __forceinline__ void store_chunks(ScanMemory& shared, const Args& arg
 }
 
 // A warpgroup's part of a CTA's work.
+template <bool MAY_CUT>
 __device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args, int group) {
   Turn turn(0);
   int parity = 0;  // of `left`
-  for_works(shared, args, [&](const Work& work, int) {
+  for_works<MAY_CUT>(shared, args, [&](const Work& work, int) {
     if (work.seq < 0 && work.later < 0) {
       find_output(shared, args.scale, group, turn);
     } else if (work.seq < 0) {
       find_later_output(shared, args, work, group, turn);
-    } else if (work.groups < GROUPS && is_handing(args)) {
+    } else if (MAY_CUT || (work.groups < GROUPS && is_handing(args))) {
       if (group == 0) {
         scan_states(shared, args, work, turn);
       } else {

@@ -48,7 +48,7 @@ struct ScanMemory {
   uint64_t listed[LISTED], known[LISTED];
   int units[LISTED];
   Order order;
-  Segments segments;  // of few long sequences
+  Cut cut;  // of the longest of few, where it may be cut
 };
 static_assert(sizeof(ScanMemory) <= 227 * 1024, "what sm_90 gives a CTA");
 static_assert(sizeof(Operands) % 1024 == 0 && sizeof(Operands::keys) % 1024 == 0 &&
@@ -79,12 +79,11 @@ __device__ __forceinline__ bool is_merged(const Work& work) {
 // Says to the compiler that all lanes hold the same: products in flight suffer no other branches.
 __device__ __forceinline__ int share(int x) { return __shfl_sync(FULL, x, 0); }
 
-// Of few long sequences.
+// Of few long sequences of which one may be cut.
 __device__ __forceinline__ Work find_part_work(const ScanMemory& shared, const Args& args,
                                                int unit) {
-  const Segments& segments = shared.segments;
-  const Part part = find_part(segments, unit);
-  const int at = share(part.segment), seq = share(segments.seqs[at]);
+  const Part part = find_part(shared.order, shared.cut, args, unit);
+  const int seq = share(shared.order.seqs[part.rank]);
   const Range of = load_range(args, seq);
   const int first = share(part.first), start = share(of.start) + first * CHUNK;
   const Range range = {start, share(min(of.stop, start + part.chunks * CHUNK))};
@@ -95,15 +94,23 @@ __device__ __forceinline__ Work find_part_work(const ScanMemory& shared, const A
           share(part.v_head),
           is_output ? 0 : share(part.half),
           is_output ? GROUPS : 1,
-          share(segments.laters[at]),
-          share(segments.nexts[at]),
+          share(part.later),
+          share(part.next),
           share(part.is_transition) != 0};
 }
 
-// Units: two a v head of the sequences that are split, each half of the columns, one of the others.
+// Units: two a v head of the sequences that are split, each half of the columns, one of the others;
+// of few long sequences then one a chunk and v head, its outputs.
+template <bool MAY_CUT>
 __device__ __forceinline__ Work find_work(const ScanMemory& shared, const Args& args,
                                           int num_split, int unit) {
-  if (is_handing(args)) return find_part_work(shared, args, unit);
+  if constexpr (MAY_CUT) return find_part_work(shared, args, unit);
+  const int states = V_HEADS * (args.num_seqs + num_split);
+  if (unit >= states) {
+    const Task of = find_ordered(shared.order, args, (unit - states) / V_HEADS, 0);
+    const Range range = {share(of.first), share(of.first + of.tokens)};
+    return {range, share(of.slot), -1, unit % V_HEADS, 0, GROUPS, -1, -1, false};
+  }
   const int halves = 2 * V_HEADS * num_split;
   const bool is_half = unit < halves;
   const int part = is_half ? unit / 2 : unit - halves + V_HEADS * num_split;
@@ -174,16 +181,18 @@ __device__ __forceinline__ int read_unit(ScanMemory& shared, int number) {
 
 // Calls use(work, number) for what this CTA works on, until there is nothing left. The first unit
 // is listed before, that behind `number` by use() of the senders.
-template <typename Use>
+template <bool MAY_CUT, typename Use>
 __device__ __forceinline__ void for_works(ScanMemory& shared, const Args& args, Use use) {
   const int num_split = share(min(shared.order.longer, args.most_split));
-  const int units = is_handing(args) ? share(shared.segments.units)
-                                     : V_HEADS * (args.num_seqs + num_split);
+  const int outputs = is_handing(args) ? share(shared.order.chunks) : 0;
+  const int states = MAY_CUT ? share(count_states(args, shared.cut))
+                             : V_HEADS * (args.num_seqs + num_split);
+  const int units = states + V_HEADS * outputs;
 #pragma unroll 1
   for (int number = 1;; ++number) {
     const int unit = read_unit(shared, number);
     if (unit >= units) break;
-    use(find_work(shared, args, num_split, unit), number);
+    use(find_work<MAY_CUT>(shared, args, num_split, unit), number);
   }
 }
 

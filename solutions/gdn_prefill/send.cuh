@@ -254,6 +254,7 @@ __device__ __forceinline__ void send_seam(ScanMemory& shared, const Args& args, 
     await_count(&counts->transition, HALVES);
     admit_bulk_reads();
   }
+  await_round_before(shared.used, round);  // true by then: its next arrivals are the seam's
   reuse_stage(shared, args, round);
   request_transition(shared, *seam_of(args, work.later, work.v_head), round);
   arrive(&shared.full[round % Tuning::STAGES]);
@@ -307,12 +308,13 @@ __device__ __forceinline__ void send_later_output(ScanMemory& shared, const Args
 // The senders' part of a CTA's work. A unit is taken once all chunks of the one in front have been
 // requested, of which two are still to be worked on: no earlier, or others might be done with
 // theirs before it is begun.
+template <bool MAY_CUT>
 __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args, int first) {
   const bool is_requesting = share(threadIdx.x % SENDERS / 32) == 0;
   const bool is_leader = threadIdx.x % SENDERS == 0;
   int round = 0;
   if (is_leader) list_unit(shared, 1, first);
-  for_works(shared, args, [&](const Work& work, int number) {
+  for_works<MAY_CUT>(shared, args, [&](const Work& work, int number) {
     const bool has_state =
         work.seq >= 0 && work.range.chunks() > 0 && work.later < 0 && args.state;
     if (is_leader && number > 1 && has_state) {
@@ -322,7 +324,7 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
       send_output(shared, args, work, is_requesting, round);
     } else if (work.seq < 0) {
       send_later_output(shared, args, work, is_requesting, round);
-    } else if (is_handing(args)) {
+    } else if (MAY_CUT || is_handing(args)) {
       send_states(shared, args, work, is_requesting, round);
       if (is_merged(work)) send_seam(shared, args, work, is_requesting, round);
     } else {
@@ -332,7 +334,7 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
     const int next = take_unit(args);
     // The second warpgroup skips rounds of states and seams, and parity does not tell a phase from
     // that two before it: it learns of a round once all of the one before in its stage is there.
-    if (is_handing(args)) await_round_before(shared.full, round);
+    if (MAY_CUT) await_round_before(shared.full, round);
     list_unit(shared, number + 1, next);
   });
 #pragma unroll 1

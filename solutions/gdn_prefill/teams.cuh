@@ -23,10 +23,10 @@ __device__ __forceinline__ void report_part(const Args& args, const Task& task) 
 
 // By a whole warp.
 __device__ __forceinline__ void clear_units(const Args& args) {
+  static_assert(MOST_LATER * V_HEADS <= 32, "a lane a seam");
   const int lane = threadIdx.x % 32;
   if (lane == 0) *taken_units(args) = 0;
-  if (may_cut(args.tokens, args.num_seqs) == 0 || !is_handing(args)) return;
-  for (int at = lane; at < MOST_LATER * V_HEADS; at += 32) *seam_counts_of(args, 0, at) = {0, 0};
+  if (lane < args.most_later * V_HEADS) *seam_counts_of(args, 0, lane) = {0, 0};
 }
 
 // No part of the team's tasks is there, no unit is taken; by a whole warp. Then the scan may start.
