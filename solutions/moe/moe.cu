@@ -45,6 +45,7 @@
 #include "tensor_map.cuh"
 
 #include "combine.cuh"
+#include "counted_barrier.cuh"
 #include "feed.cuh"
 #include "multiply.cuh"
 #include "plan.cuh"
@@ -91,19 +92,23 @@ __global__ void __launch_bounds__(THREADS, 1)
   auto& shared = *reinterpret_cast<SharedMemory<S>*>(memory);
   const Args& all = args.all;
   if (threadIdx.x / 32 == MULTIPLYING / 32) {
-    int ticket = 0;
-    if (threadIdx.x == MULTIPLYING) {
-      const uint64_t seen = load_relaxed(all.told.ticket);
+    const bool takes = threadIdx.x == MULTIPLYING;
+    const uint64_t seen = takes ? load_relaxed(all.told.ticket) : 0;
+    if (takes) {
       prefetch_map(&all.w1), prefetch_map(&all.w2);
       init_barriers(shared);
-      ticket = take_first_ticket(all.told, seen);
     }
-    __syncthreads();
+    __syncwarp();
+    arrive_for_threads(BARRIERS_MADE, THREADS);
+    const int ticket = takes ? take_first_ticket(all.told, seen) : 0;
+    __syncwarp();
+    sync_threads_of(ROWS_COUNTED, THREADS);
     feed_weights(shared, all, ticket, count_expert_rows(shared, count_blocks(all)));
     return;
   }
   const uint2 locals = route_tokens(shared, args);
-  __syncthreads();
+  arrive_for_threads(ROWS_COUNTED, THREADS);
+  sync_threads_of(BARRIERS_MADE, THREADS);
   pack_tokens(shared, args, locals);
   sync_threads_of(WORKERS_MEET, 32 * WORKERS);
   allow_next_launch();
@@ -312,13 +317,17 @@ uint64_t next_nonce() {
 }
 
 // For compute-sanitizer's initcheck, which cannot know that words without the nonce count for
-// nothing: built for it with TOLD_IS_CLEARED defined, they are 0 before the first launch.
+// nothing, nor scales of C behind a tile's last row, which are copied in fours: built for it with
+// TOLD_IS_CLEARED defined, both are 0 before the first launch.
 void clear_told(const Call& call) {
 #ifdef TOLD_IS_CLEARED
-  const Told& told = call.args.told;
-  uint8_t* const first = reinterpret_cast<uint8_t*>(told.locals);
-  uint8_t* const last = reinterpret_cast<uint8_t*>(told.slots + call.args.capacity);
-  TVM_FFI_ICHECK(cudaMemsetAsync(first, 0, last - first, call.stream) == cudaSuccess);
+  const Args& args = call.args;
+  const auto clear = [&](auto* first, const void* last) {
+    const int64_t bytes = static_cast<const uint8_t*>(last) - reinterpret_cast<uint8_t*>(first);
+    check_error(cudaMemsetAsync(first, 0, bytes, call.stream));
+  };
+  clear(args.told.locals, args.told.slots + args.capacity);
+  clear(args.c_tile_scale, args.expert_out);  // which lies behind
 #endif
 }
 

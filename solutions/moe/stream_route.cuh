@@ -16,7 +16,9 @@
 namespace {
 
 constexpr int PATIENCE = 32;     // looks at a token, half a microsecond or more each
-constexpr int WORKERS_MEET = 3;  // a barrier
+// Barriers: of the workers alone; where they wait for those that the warp of the weights makes, and
+// for one another; where that warp waits for the packed rows of all experts.
+constexpr int WORKERS_MEET = 3, BARRIERS_MADE = 4, ROWS_COUNTED = 5;
 
 struct StreamArgs {
   Args all;
