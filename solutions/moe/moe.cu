@@ -28,8 +28,9 @@
 //
 // Numerics: products of one 128-block of k (of C: of the 32 to 128 columns that share a scale) on
 // the FP8 tensor cores, scaled and added in fp32. C is two e4m3 planes, codes and what they round
-// off. Experts' outputs are bf16, weighted and summed in fp32 in the order of the slots. No
-// floating-point atomics: the same call gives the same bits. See docs/kernels/moe.md.
+// off. Experts' outputs are bf16, weighted and summed in fp32 in the order of the slots; what a
+// token's only local expert gives in tiles is weighted before it is rounded. No floating-point
+// atomics: the same call gives the same bits. See docs/kernels/moe.md.
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -342,8 +343,9 @@ template <bool TOLD, bool TILES>
 void launch_combine(const Call& call) {
   const Args& of = call.args;
   const int words = count_told_words(of.num_tokens);
-  const CombineArgs args = {of.routing, of.expert_out, of.output, of.told, words};
-  const dim3 grid(of.num_tokens, COMBINE_PARTS);
+  const CombineArgs args = {of.routing, of.expert_out, of.output, of.num_tokens, of.told, words};
+  constexpr int TOKENS = COMBINED_TOKENS<TILES>;
+  const dim3 grid((of.num_tokens + TOKENS - 1) / TOKENS, COMBINE_PARTS);
   launch(combine_kernel<TOLD, TILES>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
 
