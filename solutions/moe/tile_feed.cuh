@@ -239,13 +239,13 @@ struct TileSources {
   static constexpr bool LOOSE = Form::TOLD && KIND == FIRST;  // scales are copied one by one
   static constexpr int PLANES = KIND == FIRST ? 1 : Form::PLANES;
   static constexpr int COPIES = Form::ROWS * 8 / TILE_FEEDERS;  // in a block of k and a plane
-  static constexpr int BY_ROW = LOOSE || KIND == SECOND ? Form::ROWS / TILE_FEEDERS : 0;
+  static constexpr int SCALES = LOOSE ? Form::ROWS / TILE_FEEDERS : 0;
   uint32_t chunks[COPIES];  // of x, from its begin
   const uint8_t* rows;
   const float *row_scales, *weight_scale;
   int left;     // rows from the thread's first one on
   bool copies_scales;
-  int row_tokens[Form::ROWS / TILE_FEEDERS];  // of the thread's rows, for what is copied by row
+  int scale_tokens[Form::ROWS / TILE_FEEDERS];  // LOOSE: of rows whose scales are the thread's
 
   template <typename Rows>
   __device__ __forceinline__ void find(const Args& args, const TileUnit& unit,
@@ -255,15 +255,15 @@ struct TileSources {
     const int thread = feeder_number(), first = thread / 8;
     left = unit.rows - first;
     copies_scales = thread * 4 < unit.rows;
-    const auto* tokens = packed.list(args, unit);
-#pragma unroll
-    for (int i = 0; i < BY_ROW; ++i) {
-      row_tokens[i] = tokens[min(thread + TILE_FEEDERS * i, unit.rows - 1)];
-    }
     if (KIND == FIRST) {
+      const auto* tokens = packed.list(args, unit);
 #pragma unroll
       for (int i = 0; i < COPIES; ++i) {
         chunks[i] = tokens[min(first + COPY_ROWS * i, unit.rows - 1)] * ROW + thread % 8;
+      }
+#pragma unroll
+      for (int i = 0; i < SCALES; ++i) {
+        scale_tokens[i] = tokens[min(thread + TILE_FEEDERS * i, unit.rows - 1)];
       }
       rows = args.x;
       weight_scale = args.w1_scale + (unit.expert * 2 * WIDTH_BLOCKS + unit.part +
@@ -301,10 +301,10 @@ __device__ __forceinline__ void request_rows(TileShared& shared, const Args& arg
   }
   if (Sources::LOOSE) {
 #pragma unroll
-    for (int i = 0; i < Sources::BY_ROW; ++i) {
+    for (int i = 0; i < Sources::SCALES; ++i) {
       const int row = thread + TILE_FEEDERS * i;
       if (row - thread / 8 < sources.left) {
-        copy_word(shared.row_scales[stage] + row, sources.row_scales + sources.row_tokens[i]);
+        copy_word(shared.row_scales[stage] + row, sources.row_scales + sources.scale_tokens[i]);
       }
     }
   } else if (sources.copies_scales) {
@@ -314,16 +314,18 @@ __device__ __forceinline__ void request_rows(TileShared& shared, const Args& arg
   arrive_with_copies(&shared.full[stage]);
 }
 
-// What is told of the rows' tokens, for write_outputs(): it lands before the unit's first stage is
-// full. A place is copied to again two units on, when all but a ring of the unit between is read.
-template <typename Form>
+// What is told of the rows' tokens, for write_outputs(): it lands before the stage that is requested
+// next is full. A place is copied to again two units on, when all but a ring of the unit between is
+// read.
+template <typename Form, typename Rows>
 __device__ __forceinline__ void request_told(const Args& args, const TileUnit& unit,
-                                             const TileSources<SECOND, Form>& sources,
-                                             uint4 (&told)[TILE_ROWS]) {
+                                             const Rows& rows, uint4 (&told)[TILE_ROWS]) {
+  const auto* tokens = rows.list(args, unit);
 #pragma unroll
-  for (int i = 0; i < sources.BY_ROW; ++i) {
-    const int row = feeder_number() + TILE_FEEDERS * i, token = sources.row_tokens[i];
+  for (int i = 0; i < Form::ROWS / TILE_FEEDERS; ++i) {
+    const int row = feeder_number() + TILE_FEEDERS * i;
     if (row >= unit.rows) continue;
+    const int token = tokens[row];
     if (Form::TOLD) {
       copy_chunk(told + row, args.told.locals + token);
     } else {
@@ -339,15 +341,17 @@ __device__ __forceinline__ void feed_unit_rows(TileShared& shared, const Args& a
                                                uint32_t turn, Ring<TILE_STAGES>& ring) {
   TileSources<KIND, Form> sources;
   sources.find(args, unit, rows);
-  if constexpr (KIND == SECOND) {
+  if (KIND == SECOND) {
     while (!is_written<Form::TOLD>(args, unit.tile)) __nanosleep(20);
     __syncwarp();
-    request_told<Form>(args, unit, sources, shared.told[turn % 2]);
   }
 #pragma unroll 1
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
     request_rows(shared, args, sources, ring.stage);
+    if (KIND == SECOND && block == 0) {
+      request_told<Form>(args, unit, rows, shared.told[turn % 2]);
+    }
     sources.advance(args);
     ring.advance();
   }
