@@ -1,4 +1,5 @@
-// The last step: each token's sum over its local experts, in the order of its slots.
+// The last step: each token's sum over its local experts, in the order of its slots. Behind tiles
+// those of two or more: tiles write the outputs of the others.
 #pragma once
 
 #include "plan.cuh"
@@ -10,6 +11,10 @@ namespace {
 constexpr int COMBINERS = 128, COMBINED = 8;  // threads, and columns of each
 constexpr int BATCH = 4;                      // few tokens have more local experts
 constexpr int COMBINE_PARTS = HIDDEN / (COMBINERS * COMBINED);
+// Of a CTA. Behind tiles a quarter of the tokens have a sum to be written, where each would be too
+// little for a CTA: most would begin, see that there is nothing to do, and end.
+template <bool TILES>
+constexpr int COMBINED_TOKENS = TILES ? 32 / TOP_K : 1;
 
 static_assert(COMBINE_PARTS * COMBINERS * COMBINED == HIDDEN, "parts of a row are equal");
 
@@ -17,11 +22,12 @@ struct CombineArgs {
   Routing routing;
   const __nv_bfloat16* expert_out;  // [capacity, 7168]
   __nv_bfloat16* output;            // [T, 7168]
+  int num_tokens;
   Told told;                        // by the launch before, if it routes
   int told_words;                   // of `locals`, `ticket` and `done`, which lie in a row
 };
 
-// A token's slot, one a lane: packed row, -1 where it has none, and weight.
+// A slot of a token, one a lane: packed row, -1 where it has none, and weight.
 struct WeighedRow {
   int row;
   float weight;
@@ -69,12 +75,12 @@ __device__ __forceinline__ WeighedRow read_slot(const CombineArgs& args, int64_t
 
 // After all that was told is garbage again. Row and weight of the slots stay: other CTAs may have
 // to read them yet.
-__device__ __forceinline__ void forget(const CombineArgs& args, int64_t token) {
+__device__ __forceinline__ void forget(const CombineArgs& args, int64_t first_slot, int slots) {
   uint64_t* words = reinterpret_cast<uint64_t*>(args.told.locals);
   const int step = gridDim.x * COMBINERS;
-  for (int i = token * COMBINERS + threadIdx.x; i < args.told_words; i += step) words[i] = 0;
-  if (threadIdx.x < TOP_K) {
-    uint4* slot = args.told.slots + token * TOP_K + threadIdx.x;
+  for (int i = blockIdx.x * COMBINERS + threadIdx.x; i < args.told_words; i += step) words[i] = 0;
+  if (threadIdx.x < slots) {
+    uint4* slot = args.told.slots + first_slot + threadIdx.x;
     slot->y = 0, slot->w = 0;
   }
 }
@@ -93,20 +99,28 @@ __device__ __forceinline__ void write_sum(const CombineArgs& args, const Weighed
       *reinterpret_cast<const uint4*>(rounded);
 }
 
-// Grid: (T, 7). TOLD: the launch before has routed. TILES: it has written zeros for tokens without
-// a slot.
+// Grid: (T / COMBINED_TOKENS, 7) rounded up. TOLD: the launch before has routed. TILES: it has
+// written all tokens with less than two slots.
 template <bool TOLD, bool TILES>
 __global__ void __launch_bounds__(COMBINERS)
     combine_kernel(const __grid_constant__ CombineArgs args) {
-  const int64_t token = blockIdx.x;
+  constexpr int TOKENS = COMBINED_TOKENS<TILES>, SLOTS = TOKENS * TOP_K;
+  constexpr uint32_t OF_TOKEN = (1u << TOP_K) - 1;
+  const int64_t first_token = int64_t{blockIdx.x} * TOKENS, first_slot = first_token * TOP_K;
   const int column = (blockIdx.y * COMBINERS + threadIdx.x) * COMBINED;
-  const int64_t slot = token * TOP_K + threadIdx.x % TOP_K;
-  const WeighedRow mine = read_slot<TOLD>(args, slot);
-  const uint32_t slots = __ballot_sync(FULL, mine.row >= 0) & ((1u << TOP_K) - 1);
+  const int tokens = min(TOKENS, static_cast<int>(args.num_tokens - first_token));
+  const int slot = threadIdx.x % SLOTS, count = tokens * TOP_K;
+  const WeighedRow mine = read_slot<TOLD>(args, first_slot + min(slot, count - 1));
+  const uint32_t slots = __ballot_sync(FULL, mine.row >= 0);
   wait_for_launches_before();
-  if (!TILES || slots != 0) write_sum(args, mine, token, column, slots);
+#pragma unroll 1
+  for (int i = 0; i < tokens; ++i) {
+    const uint32_t of_token = slots & OF_TOKEN << TOP_K * i;
+    if (TILES && (of_token & (of_token - 1)) == 0) continue;
+    write_sum(args, mine, first_token + i, column, of_token);
+  }
   // The last CTAs of the grid: few have to wait before they read.
-  if (TOLD && blockIdx.y == COMBINE_PARTS - 1) forget(args, token);
+  if (TOLD && blockIdx.y == COMBINE_PARTS - 1) forget(args, first_slot, count);
 }
 
 }  // namespace

@@ -28,8 +28,9 @@
 //
 // Numerics: products of one 128-block of k (of C: of the 32 to 128 columns that share a scale) on
 // the FP8 tensor cores, scaled and added in fp32. C is two e4m3 planes, codes and what they round
-// off. Experts' outputs are bf16, weighted and summed in fp32 in the order of the slots. No
-// floating-point atomics: the same call gives the same bits. See docs/kernels/moe.md.
+// off. Experts' outputs are bf16, weighted and summed in fp32 in the order of the slots; what a
+// token's only local expert gives in tiles is weighted before it is rounded. No floating-point
+// atomics: the same call gives the same bits. See docs/kernels/moe.md.
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -45,6 +46,7 @@
 #include "tensor_map.cuh"
 
 #include "combine.cuh"
+#include "counted_barrier.cuh"
 #include "feed.cuh"
 #include "multiply.cuh"
 #include "plan.cuh"
@@ -91,19 +93,23 @@ __global__ void __launch_bounds__(THREADS, 1)
   auto& shared = *reinterpret_cast<SharedMemory<S>*>(memory);
   const Args& all = args.all;
   if (threadIdx.x / 32 == MULTIPLYING / 32) {
-    int ticket = 0;
-    if (threadIdx.x == MULTIPLYING) {
-      const uint64_t seen = load_relaxed(all.told.ticket);
+    const bool takes = threadIdx.x == MULTIPLYING;
+    const uint64_t seen = takes ? load_relaxed(all.told.ticket) : 0;
+    if (takes) {
       prefetch_map(&all.w1), prefetch_map(&all.w2);
       init_barriers(shared);
-      ticket = take_first_ticket(all.told, seen);
     }
-    __syncthreads();
+    __syncwarp();
+    arrive_for_threads(BARRIERS_MADE, THREADS);
+    const int ticket = takes ? take_first_ticket(all.told, seen) : 0;
+    __syncwarp();
+    sync_threads_of(ROWS_COUNTED, THREADS);
     feed_weights(shared, all, ticket, count_expert_rows(shared, count_blocks(all)));
     return;
   }
   const uint2 locals = route_tokens(shared, args);
-  __syncthreads();
+  arrive_for_threads(ROWS_COUNTED, THREADS);
+  sync_threads_of(BARRIERS_MADE, THREADS);
   pack_tokens(shared, args, locals);
   sync_threads_of(WORKERS_MEET, 32 * WORKERS);
   allow_next_launch();
@@ -312,13 +318,17 @@ uint64_t next_nonce() {
 }
 
 // For compute-sanitizer's initcheck, which cannot know that words without the nonce count for
-// nothing: built for it with TOLD_IS_CLEARED defined, they are 0 before the first launch.
+// nothing, nor scales of C behind a tile's last row, which are copied in fours: built for it with
+// TOLD_IS_CLEARED defined, both are 0 before the first launch.
 void clear_told(const Call& call) {
 #ifdef TOLD_IS_CLEARED
-  const Told& told = call.args.told;
-  uint8_t* const first = reinterpret_cast<uint8_t*>(told.locals);
-  uint8_t* const last = reinterpret_cast<uint8_t*>(told.slots + call.args.capacity);
-  TVM_FFI_ICHECK(cudaMemsetAsync(first, 0, last - first, call.stream) == cudaSuccess);
+  const Args& args = call.args;
+  const auto clear = [&](auto* first, const void* last) {
+    const int64_t bytes = static_cast<const uint8_t*>(last) - reinterpret_cast<uint8_t*>(first);
+    check_error(cudaMemsetAsync(first, 0, bytes, call.stream));
+  };
+  clear(args.told.locals, args.told.slots + args.capacity);
+  clear(args.c_tile_scale, args.expert_out);  // which lies behind
 #endif
 }
 
@@ -333,8 +343,9 @@ template <bool TOLD, bool TILES>
 void launch_combine(const Call& call) {
   const Args& of = call.args;
   const int words = count_told_words(of.num_tokens);
-  const CombineArgs args = {of.routing, of.expert_out, of.output, of.told, words};
-  const dim3 grid(of.num_tokens, COMBINE_PARTS);
+  const CombineArgs args = {of.routing, of.expert_out, of.output, of.num_tokens, of.told, words};
+  constexpr int TOKENS = COMBINED_TOKENS<TILES>;
+  const dim3 grid((of.num_tokens + TOKENS - 1) / TOKENS, COMBINE_PARTS);
   launch(combine_kernel<TOLD, TILES>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
 

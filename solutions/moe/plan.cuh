@@ -30,7 +30,7 @@ struct Routing {
   int* counts;         // [32] packed rows of each local expert
   int* ticket;         // [1] the next unit that nobody has taken
   int* done;           // [MOST_TILES] finished parts of a row tile of C
-  uint2* slot_local;   // [T] eight local experts of a byte each, 255: not local
+  uint2* slot_local;   // [T] local experts, as in Told
   int* block_counts;   // [T / 32, 32] packed rows of each expert in 32 tokens
 };
 
@@ -43,11 +43,23 @@ constexpr int TICKET_BITS = 20, DONE_BITS = 8;  // of counts in words with a non
 // 2^-44 a call, of the first calls in such memory.
 struct Told {
   uint64_t nonce;
-  uint4* locals;     // [T] eight local experts of a byte each, 255: not local
+  uint4* locals;     // [T] local experts, .x and .z: a byte a slot, 255: not local; or LONE
   uint64_t* ticket;  // [1] the next unit that nobody has taken
   uint64_t* done;    // [MOST_TILES] finished parts of a row tile of C
   uint4* slots;      // [T, 8] packed row, -1: the expert is not local; weight
 };
+
+// More than half of the tokens with local experts have one alone. In front of tiles such a lone one
+// is told by its weight, and LONE, expert and token: whoever multiplies the token's row then writes
+// its output.
+constexpr uint32_t LONE = 0xc0;  // for the highest byte: no local expert, nor 255
+
+__device__ __forceinline__ bool is_lone(uint2 told) { return told.y >> 24 == LONE; }
+
+// A byte a slot; a lone expert is in slot 4.
+__device__ __forceinline__ uint2 read_locals(uint2 told) {
+  return is_lone(told) ? uint2{FULL, 0xffffff00 | (told.y >> 16 & 0xff)} : told;
+}
 
 struct Args {
   CUtensorMap w1, w2;
@@ -61,7 +73,7 @@ struct Args {
   float* c_scale;               // [capacity, 64]
   float* x_tile_scale;          // [row tiles, 56, 128], in tiles: tile_scales.cuh
   float* c_tile_scale;          // [row tiles, 16, rows of a tile]
-  __nv_bfloat16* expert_out;    // [capacity, 7168] packed rows, not weighted
+  __nv_bfloat16* expert_out;    // [capacity, 7168] packed rows, not weighted; tiles: no lone ones
   __nv_bfloat16* output;        // [T, 7168]
   int num_tokens, capacity;
 };

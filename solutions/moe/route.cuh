@@ -182,13 +182,25 @@ __device__ __forceinline__ uint2 list_locals(const Slot& slot, int offset) {
   return packed;
 }
 
-// Routes a token. Returns its local experts.
+// A token's local experts as in Told.
+__device__ __forceinline__ uint2 describe_locals(const Slot& slot, float weight, int offset,
+                                                 int token) {
+  const int local = slot.expert - offset;
+  const bool is_local = threadIdx.x % 32 < TOP_K && local >= 0 && local < LOCAL;
+  const uint32_t locals = __ballot_sync(FULL, is_local);
+  if (__popc(locals) != 1) return list_locals(slot, offset);
+  const int from = __ffs(locals) - 1;
+  const uint32_t expert = __shfl_sync(FULL, local, from);
+  return {__float_as_uint(__shfl_sync(FULL, weight, from)), LONE << 24 | expert << 16 | token};
+}
+
+// Routes a token. Returns its local experts as in Told.
 __device__ __forceinline__ uint2 route(const RouteArgs& args, int token) {
   const int lane = threadIdx.x % 32;
   const Slot slot = choose_experts(args.logits, args.bias, token);
   const float weight = weigh(slot, args.scaling);
   if (lane < TOP_K) args.routing.slot_weight[int64_t{token} * TOP_K + lane] = weight;
-  return list_locals(slot, args.offset);
+  return describe_locals(slot, weight, args.offset, token);
 }
 
 // The slot, 0 to 7, of a local expert among a token's; -1 if it is in none.
@@ -247,10 +259,10 @@ __global__ void __launch_bounds__(ROUTERS, 1)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   if (blockIdx.x == 0) clear_counters(args.routing);
   const int token = blockIdx.x * ROUTED_ROWS + warp;
-  const uint2 packed = token < args.num_tokens ? route(args, token) : uint2{FULL, FULL};
+  const uint2 told = token < args.num_tokens ? route(args, token) : uint2{FULL, FULL};
   if (lane == 0) {
-    locals[warp] = packed;
-    if (token < args.num_tokens) args.routing.slot_local[token] = packed;
+    locals[warp] = read_locals(told);
+    if (token < args.num_tokens) args.routing.slot_local[token] = told;
   }
   __syncthreads();
   const uint32_t members = __ballot_sync(FULL, find_slot(locals[lane], warp) >= 0);
@@ -299,7 +311,8 @@ __global__ void __launch_bounds__(ROUTERS, 2)
   for (int i = 0; i < PACKED_BLOCKS; ++i) {
     const int token = (first_block + i) * ROUTED_ROWS + lane;
     const bool is_token = token < args.num_tokens;
-    const uint2 locals = is_token ? args.routing.slot_local[token] : uint2{FULL, FULL};
+    const uint2 told = is_token ? args.routing.slot_local[token] : uint2{FULL, FULL};
+    const uint2 locals = read_locals(told);
     row = pack(args.routing, locals, token, row);
     if (warp == i && is_token) mark_absent(args.routing, locals, token);
   }

@@ -16,7 +16,9 @@
 namespace {
 
 constexpr int PATIENCE = 32;     // looks at a token, half a microsecond or more each
-constexpr int WORKERS_MEET = 3;  // a barrier
+// Barriers: of the workers alone; where they wait for those that the warp of the weights makes, and
+// for one another; where that warp waits for the packed rows of all experts.
+constexpr int WORKERS_MEET = 3, BARRIERS_MADE = 4, ROWS_COUNTED = 5;
 
 struct StreamArgs {
   Args all;
@@ -39,10 +41,9 @@ __device__ __forceinline__ int count_blocks(const Args& args) {
 __device__ __forceinline__ bool is_owner(int token) { return token % gridDim.x == blockIdx.x; }
 
 // The weights of a token's slots, for combine_kernel, by the CTA whose token it is.
-__device__ __forceinline__ void tell_weights(const StreamArgs& args, const Slot& slot, int token) {
+__device__ __forceinline__ void tell_weights(const StreamArgs& args, float weight, int token) {
   const int lane = threadIdx.x % 32;
   const Told& told = args.all.told;
-  const float weight = weigh(slot, args.route.scaling);
   if (lane < TOP_K && is_owner(token)) {
     uint2* half = reinterpret_cast<uint2*>(told.slots + int64_t{token} * TOP_K + lane) + 1;
     store_half(half, __float_as_uint(weight), told.nonce >> 32);
@@ -53,9 +54,10 @@ __device__ __forceinline__ void tell_weights(const StreamArgs& args, const Slot&
 __device__ __forceinline__ void tell_token(const StreamArgs& args, int token) {
   const Told& told = args.all.told;
   const Slot slot = choose_experts(args.route.logits, args.route.bias, token);
-  const uint2 locals = list_locals(slot, args.route.offset);
+  const float weight = weigh(slot, args.route.scaling);
+  const uint2 locals = describe_locals(slot, weight, args.route.offset, token);
   if (threadIdx.x % 32 == 0) store_halves(told.locals + token, locals, told.nonce);
-  tell_weights(args, slot, token);
+  tell_weights(args, weight, token);
 }
 
 // As tell_token(); few tokens are told to this CTA alone.
@@ -73,7 +75,7 @@ __device__ __forceinline__ void route_here(SharedMemory<S>& shared, const Stream
       store_halves(told.locals + token, locals, told.nonce);
     }
   }
-  tell_weights(args, slot, token);
+  tell_weights(args, weigh(slot, args.route.scaling), token);
 }
 
 // Local experts of 32 tokens, a lane each, as soon as all are known. None for lanes without one.

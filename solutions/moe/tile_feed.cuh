@@ -314,10 +314,31 @@ __device__ __forceinline__ void request_rows(TileShared& shared, const Args& arg
   arrive_with_copies(&shared.full[stage]);
 }
 
+// What is told of the rows' tokens, for write_outputs(): it lands before the stage that is requested
+// next is full. A place is copied to again two units on, when all but a ring of the unit between is
+// read.
+template <typename Form, typename Rows>
+__device__ __forceinline__ void request_told(const Args& args, const TileUnit& unit,
+                                             const Rows& rows, uint4 (&told)[TILE_ROWS]) {
+  const auto* tokens = rows.list(args, unit);
+#pragma unroll
+  for (int i = 0; i < Form::ROWS / TILE_FEEDERS; ++i) {
+    const int row = feeder_number() + TILE_FEEDERS * i;
+    if (row >= unit.rows) continue;
+    const int token = tokens[row];
+    if (Form::TOLD) {
+      copy_chunk(told + row, args.told.locals + token);
+    } else {
+      copy_word(&told[row].x, &args.routing.slot_local[token].x);
+      copy_word(&told[row].z, &args.routing.slot_local[token].y);
+    }
+  }
+}
+
 template <Kind KIND, typename Form, typename Rows>
 __device__ __forceinline__ void feed_unit_rows(TileShared& shared, const Args& args,
                                                const TileUnit& unit, const Rows& rows,
-                                               Ring<TILE_STAGES>& ring) {
+                                               uint32_t turn, Ring<TILE_STAGES>& ring) {
   TileSources<KIND, Form> sources;
   sources.find(args, unit, rows);
   if (KIND == SECOND) {
@@ -328,6 +349,9 @@ __device__ __forceinline__ void feed_unit_rows(TileShared& shared, const Args& a
   for (int block = 0; block < Product<KIND>::BLOCKS; ++block) {
     wait_cta_phase(&shared.free[ring.stage], ring.parity ^ 1);
     request_rows(shared, args, sources, ring.stage);
+    if (KIND == SECOND && block == 0) {
+      request_told<Form>(args, unit, rows, shared.told[turn % 2]);
+    }
     sources.advance(args);
     ring.advance();
   }
@@ -344,9 +368,10 @@ struct PackedRows {
 template <typename Form, typename Rows>
 __device__ __forceinline__ void feed_tile_rows(TileShared& shared, const Args& args,
                                            const Rows& rows) {
-  for_each_unit<false>(shared, [&](auto product, const TileUnit& unit, uint32_t, auto& stages) {
-    feed_unit_rows<product.OF, Form>(shared, args, unit, rows, stages);
-  });
+  for_each_unit<false>(
+      shared, [&](auto product, const TileUnit& unit, uint32_t turn, auto& stages) {
+        feed_unit_rows<product.OF, Form>(shared, args, unit, rows, turn, stages);
+      });
 }
 
 }  // namespace

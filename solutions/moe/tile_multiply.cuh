@@ -261,9 +261,24 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// Writes a warpgroup's columns of the experts' outputs.
+// Where an expert's outputs of a packed row go, and times what: with the weight of a lone expert to
+// the output, where combine_kernel adds nothing to them, otherwise as they are to expert_out.
+struct Destination {
+  __nv_bfloat16* row;
+  float weight;
+};
+
+__device__ __forceinline__ Destination find_destination(const Args& args, uint4 words,
+                                                        int packed_row) {
+  const uint2 told = {words.x, words.z};
+  if (!is_lone(told)) return {args.expert_out + int64_t{packed_row} * HIDDEN, 1.0f};
+  return {args.output + int64_t{told.y & 0xffff} * HIDDEN, __uint_as_float(told.x)};
+}
+
+// Writes a warpgroup's columns of the experts' outputs. told: of the unit's rows.
 template <typename Form>
 __device__ __forceinline__ void write_outputs(const Args& args, const TileUnit& unit,
+                                              const uint4 (&told)[TILE_ROWS],
                                               const TileSums<Form>& acc) {
   const int column = unit.part * BOXES * BOX_ROWS + Form::half() * Form::BOXES_EACH * BOX_ROWS +
                      threadIdx.x % 4 * 8;
@@ -271,13 +286,17 @@ __device__ __forceinline__ void write_outputs(const Args& args, const TileUnit& 
   for (int i = 0; i < 2; ++i) {
     const int row = lane_row<Form>() + 8 * i;
     if (row >= unit.rows) continue;
-    __nv_bfloat16* out = args.expert_out + int64_t{unit.first_row + row} * HIDDEN + column;
+    const Destination to = find_destination(args, told[row], unit.first_row + row);
 #pragma unroll
     for (int part = 0; part < Form::BOXES_EACH * BOX_ROWS / 32; ++part) {
       const float* sums = acc[part / 2] + part % 2 * 16 + i * 2;
-      *reinterpret_cast<uint4*>(out + part * 32) = {
-          pack_bf16(sums[0], sums[1]), pack_bf16(sums[4], sums[5]), pack_bf16(sums[8], sums[9]),
-          pack_bf16(sums[12], sums[13])};
+      uint32_t pairs[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        pairs[j] = pack_bf16(to.weight * sums[4 * j], to.weight * sums[4 * j + 1]);
+      }
+      *reinterpret_cast<uint4*>(to.row + column + part * 32) = {pairs[0], pairs[1], pairs[2],
+                                                                pairs[3]};
     }
   }
 }
@@ -293,7 +312,7 @@ __device__ __forceinline__ void compute_unit(TileShared& shared, const Args& arg
     TileSums<Form> acc = {};
     multiply_tile<KIND, Form>(shared, ring, acc);
     if (KIND == FIRST) write_tile<Form>(shared, args, unit, turn, acc);
-    if (KIND == SECOND) write_outputs<Form>(args, unit, acc);
+    if (KIND == SECOND) write_outputs<Form>(args, unit, shared.told[turn % 2], acc);
   }
   if (KIND == SECOND) return;
   __syncwarp();

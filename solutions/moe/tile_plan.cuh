@@ -74,6 +74,7 @@ struct TileShared {
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
   uint64_t ticket_full[2];
   float peaks[2][2][BOX_ROWS];  // of C: in this unit or the next, of each warpgroup
+  alignas(16) uint4 told[2][TILE_ROWS];  // local experts of rows' tokens: likewise, in .x and .z
 };
 
 // Packed rows of a row tile, counted over all experts.

@@ -22,7 +22,7 @@ struct RoutingTiles {
   uint16_t tokens[TILE_FEEDERS / 32][TILE_ROWS];
 };
 
-static_assert(MOST_ROUTED <= 1 << 16, "a token fits 16 bits");
+static_assert(MOST_ROUTED <= 1 << 16, "a token fits 16 bits, as in describe_locals()");
 
 // Local experts of 32 tokens of each of some blocks, `first` and every WORKERS-th from there on, a
 // lane a token, as soon as all are known.
@@ -42,7 +42,7 @@ __device__ __forceinline__ void await_blocks(const StreamArgs& args, int first,
     for (int i = 0; i < LOOKED_AT; ++i) {
       const uint32_t left = __ballot_sync(FULL, !has_nonce(words[i], told.nonce));
       if (left != 0) missing = 32 * (first + WORKERS * i) + __ffs(left) - 1;
-      locals[i] = {words[i].x, words[i].z};
+      locals[i] = read_locals({words[i].x, words[i].z});
     }
     if (missing < 0) return;
     if (looks >= PATIENCE) tell_token(args, missing);
@@ -137,10 +137,11 @@ __device__ __forceinline__ void tell_slots(const RoutingTiles& shared, const Arg
   int row = scan_lanes(rows) - rows, counted = 0;  // of the lane's expert, before a block
 #pragma unroll 1
   for (int token = blockIdx.x; token < args.num_tokens; token += gridDim.x) {
-    const uint4 locals = load_relaxed(args.told.locals + token);  // told long ago
+    const uint4 words = load_relaxed(args.told.locals + token);  // told long ago
+    const uint2 locals = read_locals({words.x, words.z});
     for (; counted < token / 32; ++counted) row += __popc(shared.members[counted][lane]);
     const uint32_t ahead = shared.members[counted][lane] & ((1u << token % 32) - 1);
-    const uint32_t byte = (slot < 4 ? locals.x : locals.z) >> slot % 4 * 8 & 0xff;
+    const uint32_t byte = (slot < 4 ? locals.x : locals.y) >> slot % 4 * 8 & 0xff;
     const int mine = __shfl_sync(FULL, row + __popc(ahead), byte % LOCAL);
     if (lane < TOP_K) {
       uint2* half = reinterpret_cast<uint2*>(args.told.slots + int64_t{token} * TOP_K + slot);
