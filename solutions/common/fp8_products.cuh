@@ -36,21 +36,6 @@ __device__ __forceinline__ void multiply_e4m3(float (&c)[8], uint64_t a, uint64_
       : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
 }
 
-__device__ __forceinline__ void multiply_e4m3(float (&c)[16], uint64_t a, uint64_t b, bool adds) {
-  asm volatile(
-      "{\n"
-      ".reg .pred adds;\n"
-      "setp.ne.b32 adds, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, adds, 1, 1;\n"
-      "}\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]),
-        "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
-        "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15])
-      : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
-}
-
 // All products that this thread's warpgroup has issued so far are one group.
 __device__ __forceinline__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");

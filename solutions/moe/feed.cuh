@@ -18,8 +18,7 @@
 namespace {
 
 // The next unit, for a warp that reads of it.
-template <typename S>
-__device__ __forceinline__ Unit take_unit(SharedMemory<S>& shared, Ring<UNIT_STAGES>& units) {
+__device__ __forceinline__ Unit take_unit(SharedMemory& shared, Ring<UNIT_STAGES>& units) {
   wait_phase(&shared.unit_full[units.stage], units.parity);
   const Unit unit = shared.units[units.stage];
   __syncwarp();
@@ -28,15 +27,14 @@ __device__ __forceinline__ Unit take_unit(SharedMemory<S>& shared, Ring<UNIT_STA
   return unit;
 }
 
-template <typename S>
-__device__ __forceinline__ void request_weights(SharedMemory<S>& shared, const Args& args,
+__device__ __forceinline__ void request_weights(SharedMemory& shared, const Args& args,
                                                 const Unit& unit, int first_block, int stage) {
   uint64_t* full = &shared.weights_full[stage];
   arrive_expecting(full, sizeof(shared.weights[stage]));
 #pragma unroll
-  for (int i = 0; i < S::BLOCKS; ++i) {
-    const int k = (first_block + i) * BLOCK, eights = unit.part * 4 * S::TILES;
-    const int row = unit.expert * HIDDEN + unit.part * 64 * S::TILES;
+  for (int i = 0; i < STAGE_BLOCKS; ++i) {
+    const int k = (first_block + i) * BLOCK, eights = unit.part * PIECE / 8;
+    const int row = unit.expert * HIDDEN + unit.part * UNIT_WEIGHTS;
     uint8_t* to = shared.weights[stage][i];
     if (unit.kind == FIRST && unit.is_read_once) {
       copy_box_once(to, &args.w1, full, k, 0, 0, eights, unit.expert);
@@ -52,16 +50,15 @@ __device__ __forceinline__ void request_weights(SharedMemory<S>& shared, const A
 
 // One warp: takes units, tells the others of them, requests their weights. ticket: in lane 0, the
 // first one; rows: of each lane's expert.
-template <typename S>
-__device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args& args, int ticket,
+__device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& args, int ticket,
                                              int rows) {
   constexpr int AHEAD = 8;  // blocks before a unit's end at which the next one is taken
-  static_assert(AHEAD >= S::BLOCKS, "a unit is counted after its last stage");
+  static_assert(AHEAD >= STAGE_BLOCKS, "a unit is counted after its last stage");
   const int lane = threadIdx.x % 32, rows_through = scan_lanes(rows);
   Ring<UNIT_STAGES> units;
-  Ring<S::WEIGHT_STAGES> ring;
+  Ring<WEIGHT_STAGES> ring;
   while (true) {
-    const Unit unit = find_unit<S>(__shfl_sync(FULL, ticket, 0), rows, rows_through);
+    const Unit unit = find_unit(__shfl_sync(FULL, ticket, 0), rows, rows_through);
     wait_phase(&shared.unit_free[units.stage], units.parity ^ 1);
     if (lane == 0) {
       shared.units[units.stage] = unit;
@@ -73,7 +70,7 @@ __device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args
     uint64_t* done = args.told.done + unit.tile;
     const uint64_t seen = unit.kind == FIRST && lane == 0 ? load_relaxed(done) : 0;
 #pragma unroll 1
-    for (int block = 0; block < blocks; block += S::BLOCKS) {
+    for (int block = 0; block < blocks; block += STAGE_BLOCKS) {
       wait_phase(&shared.weights_free[ring.stage], ring.parity ^ 1);
       if (lane == 0) {
         request_weights(shared, args, unit, block, ring.stage);
@@ -91,11 +88,9 @@ __device__ __forceinline__ void feed_weights(SharedMemory<S>& shared, const Args
 constexpr int FEEDER_ROWS = ROW_FEEDERS / 8;
 
 // The rows of x that a unit of the first product multiplies, and the scales of both operands.
-template <typename S>
-__device__ __forceinline__ void feed_x(SharedMemory<S>& shared, const Args& args,
-                                       const Unit& unit, float* weight_scales,
-                                       Ring<S::ROW_STAGES>& ring) {
-  constexpr int COPIES = (S::ROWS + FEEDER_ROWS - 1) / FEEDER_ROWS;
+__device__ __forceinline__ void feed_x(SharedMemory& shared, const Args& args, const Unit& unit,
+                                       float* weight_scales, Ring<ROW_STAGES>& ring) {
+  constexpr int COPIES = (UNIT_ROWS + FEEDER_ROWS - 1) / FEEDER_ROWS;
   constexpr int CHUNKS = HIDDEN_BLOCKS / 4;  // of a row of weight scales
   const int thread = threadIdx.x - MULTIPLYING - 32, chunk = thread % 8, row = thread / 8;
   const int* tokens = args.routing.row_token + unit.first_row;
@@ -107,16 +102,16 @@ __device__ __forceinline__ void feed_x(SharedMemory<S>& shared, const Args& args
   }
   const float* scale = args.x_scale + (thread < unit.rows ? tokens[thread] : 0);
   if (thread < 2 * CHUNKS) {
-    const int scale_row = unit.part * S::FEATURES / BLOCK + thread / CHUNKS * WIDTH_BLOCKS;
+    const int scale_row = unit.part * PIECE / BLOCK + thread / CHUNKS * WIDTH_BLOCKS;
     const float* scales =
         args.w1_scale + (unit.expert * 2 * WIDTH_BLOCKS + scale_row) * HIDDEN_BLOCKS;
     copy_chunk(weight_scales + 4 * thread, scales + thread % CHUNKS * 4);
   }
 #pragma unroll 1
-  for (int first_block = 0; first_block < HIDDEN_BLOCKS; first_block += S::BLOCKS) {
+  for (int first_block = 0; first_block < HIDDEN_BLOCKS; first_block += STAGE_BLOCKS) {
     wait_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
 #pragma unroll
-    for (int step = 0; step < S::BLOCKS; ++step) {
+    for (int step = 0; step < STAGE_BLOCKS; ++step) {
       const int block = first_block + step;
       uint8_t* rows = shared.rows[ring.stage][step];
 #pragma unroll
@@ -135,10 +130,9 @@ __device__ __forceinline__ void feed_x(SharedMemory<S>& shared, const Args& args
 }
 
 // Waits until all columns of a row tile of C are written.
-template <typename S>
 __device__ __forceinline__ void wait_for_c(const Args& args, const Unit& unit) {
-  const int parts = S::FIRST_UNITS * (unit.rows > S::COLUMNS ? 2 : 1);
-  static_assert(2 * S::FIRST_UNITS < 1 << DONE_BITS, "parts can be counted");
+  const int parts = FIRST_UNITS * (unit.rows > COLUMNS ? 2 : 1);
+  static_assert(2 * FIRST_UNITS < 1 << DONE_BITS, "parts can be counted");
   const uint64_t all = (args.told.nonce << DONE_BITS) + parts;
   if (threadIdx.x % 32 == 0) {
     while (load_acquire(args.told.done + unit.tile) != all) __nanosleep(20);
@@ -147,36 +141,33 @@ __device__ __forceinline__ void wait_for_c(const Args& args, const Unit& unit) {
 }
 
 // The rows of C that a unit of the second product multiplies, both planes of them.
-template <typename S>
-__device__ __forceinline__ void feed_c(SharedMemory<S>& shared, const Args& args,
-                                       const Unit& unit, float* weight_scales,
-                                       Ring<S::ROW_STAGES>& ring) {
-  constexpr int COPIES = (S::ROWS + FEEDER_ROWS - 1) / FEEDER_ROWS;
-  constexpr int SCALE_ROWS = (64 * S::TILES + BLOCK - 1) / BLOCK;
+__device__ __forceinline__ void feed_c(SharedMemory& shared, const Args& args, const Unit& unit,
+                                       float* weight_scales, Ring<ROW_STAGES>& ring) {
+  constexpr int COPIES = (UNIT_ROWS + FEEDER_ROWS - 1) / FEEDER_ROWS;
   const int thread = threadIdx.x - MULTIPLYING - 32, chunk = thread % 8, row = thread / 8;
-  if (thread < SCALE_ROWS * WIDTH_BLOCKS / 4) {
-    const int scale_row = unit.expert * HIDDEN_BLOCKS + unit.part * 64 * S::TILES / BLOCK;
+  if (thread < WIDTH_BLOCKS / 4) {
+    const int scale_row = unit.expert * HIDDEN_BLOCKS + unit.part * UNIT_WEIGHTS / BLOCK;
     copy_chunk(weight_scales + 4 * thread, args.w2_scale + scale_row * WIDTH_BLOCKS + 4 * thread);
   }
   const uint8_t* c = args.c + int64_t{unit.first_row + row} * WIDTH + 16 * chunk;
   const float* scale = args.c_scale + int64_t{unit.first_row + thread} * PIECES;
   const int64_t plane = int64_t{args.capacity} * WIDTH;
-  wait_for_c<S>(args, unit);
+  wait_for_c(args, unit);
 #pragma unroll 1
-  for (int first_block = 0; first_block < WIDTH_BLOCKS; first_block += S::BLOCKS) {
+  for (int first_block = 0; first_block < WIDTH_BLOCKS; first_block += STAGE_BLOCKS) {
     wait_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
 #pragma unroll
-    for (int step = 0; step < S::BLOCKS; ++step) {
+    for (int step = 0; step < STAGE_BLOCKS; ++step) {
       const int block = first_block + step;
       uint8_t* rows = shared.rows[ring.stage][step];
 #pragma unroll
       for (int i = 0; i < COPIES; ++i) {
         const int at = row + FEEDER_ROWS * i;
         const uint8_t* from = c + i * FEEDER_ROWS * WIDTH + block * BLOCK;
-        const int to = at / S::COLUMNS * S::COLUMNS + at;  // past the planes of warpgroups before
+        const int to = at / COLUMNS * COLUMNS + at;  // past the planes of warpgroups before
         if (at < unit.rows) {
           copy_chunk(rows + swizzled(to, chunk), from);
-          copy_chunk(rows + swizzled(to + S::COLUMNS, chunk), from + plane);
+          copy_chunk(rows + swizzled(to + COLUMNS, chunk), from + plane);
         }
       }
       if (thread < unit.rows) {
@@ -189,15 +180,14 @@ __device__ __forceinline__ void feed_c(SharedMemory<S>& shared, const Args& args
 }
 
 // Three warps: request the rows of unit after unit.
-template <typename S>
-__device__ __forceinline__ void feed_rows(SharedMemory<S>& shared, const Args& args) {
+__device__ __forceinline__ void feed_rows(SharedMemory& shared, const Args& args) {
   Ring<UNIT_STAGES> units;
-  Ring<S::ROW_STAGES> ring;
+  Ring<ROW_STAGES> ring;
   for (int turn = 0;; turn ^= 1) {
     const Unit unit = take_unit(shared, units);
     // The unit before the last one, whose scales these replace, is read once a stage of the last
     // one is free: a unit has more stages than the ring.
-    static_assert(S::ROW_STAGES < S::SECOND_STAGES, "see above");
+    static_assert(ROW_STAGES < SECOND_STAGES, "see above");
     if (unit.kind == NONE) return;
     float* weight_scales = shared.weight_scales[turn];
     if (unit.kind == FIRST) {

@@ -134,17 +134,13 @@ LAUNCHES = (
 )
 
 
-# (largest seq_len, unit of the native route: 64-row tiles of weights, packed rows). Beyond, all
-# slots of all tokens could fill more row tiles than are counted: the portable route's work.
-#   T <= 128   4 rows an expert are expected. Small units spread few hit experts over all SMs: of
-#              units with 64 or 256 weight rows and 16, 32 or 64 packed rows they are the fastest
-#              from 1 to 80 tokens, by 6 us at 80.
-#   T <= 512   up to 16 rows an expert: small units would take the weights through the SMs more
-#              than once. Two planes of C, for which the tensor cores have the time.
-#   larger     tiles, tile_multiply.cuh, to 1536 tokens of 64 rows with two planes of C. With 128
-#              rows, one plane and routing in launches of its own in front of them 376 us against
-#              390 at T = 901, 387 against 448 at 1536, but 359 against 357 at 200.
-NATIVE_UNITS = ((128, (1, 16)), (512, (4, 64)), (15872, (4, 128)))
+# (largest seq_len, way of the native route). Beyond, all slots of all tokens could fill more row
+# tiles than are counted: the portable route's work.
+#   stream   units of 64 weight rows and 16 packed ones spread few hit experts over all SMs.
+#   tiles    256 weight rows and 64 packed ones, beyond 1536 tokens 128: 314.4 us against 321.8 at
+#            T = 96, 334.8 against 342.5 at 128, 351.8 against 366.2 at 256. The first limit has to
+#            be below 96; where, is not measured.
+NATIVE_WAYS = ((32, "stream"), (15872, "tiles"))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
 
@@ -165,10 +161,10 @@ def choose(
     shared_bytes: shared memory a program may use; stages and programs are cut down to fit it.
     interpreted: the interpreter pays for operations and for padding; few of either.
     """
-    unit = next((unit for limit, unit in NATIVE_UNITS if seq_len <= limit), None)
+    way = next((way for limit, way in NATIVE_WAYS if seq_len <= limit), None)
     has_native = can_build and is_aligned and capability == NATIVE_CAPABILITY and not interpreted
-    if has_native and unit is not None:
-        return "native", {"unit": unit}
+    if has_native and way is not None:
+        return "native", {"way": way}
     launch = next(launch for limit, launch in LAUNCHES if seq_len <= limit)
     if interpreted:
         block_n = {"streaming": 1024, "tiled": launch.block_n}[launch.route]

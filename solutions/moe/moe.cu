@@ -6,27 +6,27 @@
 //     C[t,e]    = silu(X[t] W1[e,2048:]^T) * (X[t] W1[e,:2048]^T)              [2048]
 //     output[t] = sum_e weight[t,e] C[t,e] W2[e]^T                              [7168]
 //
-// Two kernels multiply. Tiles (tile_multiply.cuh) serve calls of more than some hundred tokens: to
-// 1536 with two planes of C, to 4096 their kernel routes (tile_route.cuh), beyond it runs behind a
+// Two kernels multiply. Tiles (tile_multiply.cuh) serve all calls but those of few tokens: to 1536
+// with two planes of C, to 3072 their kernel routes (tile_route.cuh), beyond it runs behind a
 // launch that routes and one that packs and puts scales in their order. The rest of this is of the
-// other one, for few tokens, which routes itself (stream_route.cuh).
+// other one, the stream, which routes itself (stream_route.cuh).
 //
 // Launches: these, and combine. From the second on they are set up while the one before runs.
 //
-// The persistent kernel, one CTA an SM: units are 64 TILES weight rows of an expert times up to
-// ROWS packed rows, taken in order from a counter, the first product's before the second's. A warp
+// The persistent kernel, one CTA an SM: units are 64 weight rows of an expert times up to 16
+// packed rows, taken in order from a counter, the first product's before the second's. A warp
 // requests weights into a deep ring, three warps request packed rows, two warpgroups multiply.
 // Weights are the tall operand of wgmma, packed rows the narrow one.
 //
 // Bytes: 44 MB of weights an expert that is hit; flops: 88 MFLOP a packed row. DRAM binds up to
-// some thousand tokens; choose() in kernel.py takes units of these to 512.
+// some thousand tokens; choose() in kernel.py draws the line between the two kernels.
 //
 // Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
 // first product to the second, which waits, tile by tile, for C alone. Units are small, and an SM
 // that is done takes the next: no barrier of the grid, no round of units that is half empty, and no
 // two CTAs that must run together.
 //
-// Numerics: products of one 128-block of k (of C: of the 32 to 128 columns that share a scale) on
+// Numerics: products of one 128-block of k (of C: of the 32 or 128 columns that share a scale) on
 // the FP8 tensor cores, scaled and added in fp32. C is two e4m3 planes, codes and what they round
 // off. Experts' outputs are bf16, weighted and summed in fp32 in the order of the slots; what a
 // token's only local expert gives in tiles is weighted before it is rounded. No floating-point
@@ -65,15 +65,14 @@ using tvm::ffi::TensorView;
 
 constexpr int SHARED_BYTES = 227 * 1024;  // what sm_90 gives a CTA
 
-template <typename S>
-__device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
+__device__ __forceinline__ void init_barriers(SharedMemory& shared) {
 #pragma unroll 1
-  for (int i = 0; i < S::WEIGHT_STAGES; ++i) {
+  for (int i = 0; i < WEIGHT_STAGES; ++i) {
     init_barrier(&shared.weights_full[i], 1);
     init_barrier(&shared.weights_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
-  for (int i = 0; i < S::ROW_STAGES; ++i) {
+  for (int i = 0; i < ROW_STAGES; ++i) {
     init_barrier(&shared.rows_full[i], ROW_FEEDERS);
     init_barrier(&shared.rows_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
   }
@@ -86,11 +85,10 @@ __device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
 }
 
 // Grid: (SMs,); any number is right, and CTAs need not run together.
-template <typename S>
 __global__ void __launch_bounds__(THREADS, 1)
     stream_kernel(const __grid_constant__ StreamArgs args) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  auto& shared = *reinterpret_cast<SharedMemory<S>*>(memory);
+  auto& shared = *reinterpret_cast<SharedMemory*>(memory);
   const Args& all = args.all;
   if (threadIdx.x / 32 == MULTIPLYING / 32) {
     const bool takes = threadIdx.x == MULTIPLYING;
@@ -229,14 +227,13 @@ void check_map(bool is_made) {
 
 // W1 as the first product's units take it: eight rows of the linear half, eight of the gate half,
 // and so on. W2 as it lies.
-template <typename S>
 void describe_weights(Args& args, const void* w1, const void* w2) {
   check_map(make_byte_map<5>(
       args.w1, w1, {HIDDEN, 8, 2, WIDTH / 8, LOCAL},
       {HIDDEN, uint64_t{WIDTH} * HIDDEN, 8 * HIDDEN, uint64_t{2} * WIDTH * HIDDEN},
-      {BLOCK, 8, 2, 4 * S::TILES, 1}));
+      {BLOCK, 8, 2, PIECE / 8, 1}));
   check_map(
-      make_byte_map<2>(args.w2, w2, {WIDTH, LOCAL * HIDDEN}, {WIDTH}, {BLOCK, 64 * S::TILES}));
+      make_byte_map<2>(args.w2, w2, {WIDTH, LOCAL * HIDDEN}, {WIDTH}, {BLOCK, UNIT_WEIGHTS}));
 }
 
 // Weights as tiles have them, 64 rows a box. Of 32 rows the order is that of tile_multiply.cuh.
@@ -349,20 +346,19 @@ void launch_combine(const Call& call) {
   launch(combine_kernel<TOLD, TILES>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
 
-template <typename S>
 void run_stream(Call& call) {
-  constexpr int BYTES = sizeof(SharedMemory<S>);
+  constexpr int BYTES = sizeof(SharedMemory);
   static_assert(BYTES <= SHARED_BYTES, "the rings fit an SM");
-  TVM_FFI_ICHECK(call.args.num_tokens <= MOST_STREAMED &&
-                 LOCAL + (call.args.capacity + S::ROWS - 1) / S::ROWS <= MOST_TILES)
-      << "moe: too many tokens for units of " << S::ROWS << " rows: " << call.args.num_tokens;
-  static_assert(MOST_TILES * (S::FIRST_UNITS + S::SECOND_UNITS) < 1 << (TICKET_BITS - 1),
+  static_assert(LOCAL + MOST_STREAMED * TOP_K / UNIT_ROWS <= MOST_TILES, "row tiles are counted");
+  static_assert(MOST_TILES * (FIRST_UNITS + SECOND_UNITS) < 1 << (TICKET_BITS - 1),
                 "tickets can be counted");
-  describe_weights<S>(call.args, call.w1, call.w2);
+  TVM_FFI_ICHECK(call.args.num_tokens <= MOST_STREAMED)
+      << "moe: too many tokens for the stream: " << call.args.num_tokens;
+  describe_weights(call.args, call.w1, call.w2);
   call.args.told.nonce = next_nonce();
-  allow_shared(stream_kernel<S>, BYTES);
+  allow_shared(stream_kernel, BYTES);
   const StreamArgs args = {call.args, call.route};
-  launch(stream_kernel<S>, {dim3(call.num_sms), THREADS, BYTES, ALONE}, call.stream, args);
+  launch(stream_kernel, {dim3(call.num_sms), THREADS, BYTES, ALONE}, call.stream, args);
   launch_combine<true, false>(call);
 }
 
@@ -398,10 +394,10 @@ void run_tiles(Call& call) {
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
 // offset: of the first local expert, between -512 and 512. scratch: count_scratch_bytes(T) bytes.
-// tiles, rows: the shape of a unit, one of those below; the last has products of its own.
+// in_tiles: which of the two ways it is multiplied.
 void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, TensorView w1,
          TensorView w1_scale, TensorView w2, TensorView w2_scale, int64_t offset, double scaling,
-         TensorView output, TensorView scratch, int64_t num_sms, int64_t tiles, int64_t rows) {
+         TensorView output, TensorView scratch, int64_t num_sms, bool in_tiles) {
   Call call = {};
   Args& args = call.args;
   args.num_tokens = logits.size(0), args.capacity = args.num_tokens * TOP_K;
@@ -425,11 +421,10 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
   call.stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   clear_told(call);
-  switch (100 * tiles + rows) {
-    case 116: return run_stream<Shape<1, 16, 9, 6>>(call);
-    case 464: return run_stream<Shape<4, 64, 4, 5>>(call);
-    case 528: return run_tiles(call);
-    default: TVM_FFI_ICHECK(false) << "moe: no units of " << tiles << " tiles and " << rows;
+  if (in_tiles) {
+    run_tiles(call);
+  } else {
+    run_stream(call);
   }
 }
 

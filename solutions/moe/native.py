@@ -16,13 +16,13 @@ def run_native(
     scalars,
     output,
     *,
-    unit,
+    way,
 ):
     """Launch moe.cu on the current stream. Arguments as in kernel.py's run(), checked there.
 
     All tensors begin on 16-byte boundaries. weights: gemm1 and gemm2 weights, each with its
-    scales; scalars: expert offset, scaling factor. unit: weight tiles and packed rows of a unit, as
-    in NATIVE_UNITS. Raises RuntimeError for a failed build or launch.
+    scales; scalars: expert offset, scaling factor. way: "stream" or "tiles", as in NATIVE_WAYS.
+    Raises RuntimeError for a failed build or launch.
     """
     device = output.device
     w1, w1_scale, w2, w2_scale = weights
@@ -46,5 +46,5 @@ def run_native(
             output,
             scratch,
             torch.cuda.get_device_properties(device).multi_processor_count,
-            *unit,
+            way == "tiles",
         )

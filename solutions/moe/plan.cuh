@@ -83,32 +83,29 @@ constexpr int MOST_TILES = 1024;  // row tiles of a call: 32 + 8T / rows of a ti
 // stay in the L2: a stream of 88 MB takes 3.5 us less, of 176 MB 1.5 less, of 308 MB 1.6 more.
 constexpr int MOST_READ_ONCE = 5;
 constexpr int MOST_STREAMED = 1536;  // tokens that stream_kernel can route
-constexpr int MOST_ROUTED = 4096;    // tokens of routing_tile_kernel
+constexpr int MOST_ROUTED = 3072;    // tokens of routing_tile_kernel
 // Tokens to which tiles have two planes of C: up to 48 packed rows an expert are expected, most in
 // one row tile of 64, and the tensor cores have the time.
 constexpr int MOST_IN_PLANES = 1536;
 constexpr int ROUTED_ROWS = 32;      // tokens of a CTA of route_kernel, a warp each
 
-// A unit is 64 * TILES rows of one expert's weights times up to ROWS packed rows, all of k. Its
-// threads: two warpgroups that multiply, half of the packed rows each, a warp that requests
-// weights, three that request packed rows.
-template <int TILES_, int ROWS_, int WEIGHT_STAGES_, int ROW_STAGES_>
-struct Shape {
-  static constexpr int TILES = TILES_, ROWS = ROWS_;
-  static constexpr int WEIGHT_STAGES = WEIGHT_STAGES_, ROW_STAGES = ROW_STAGES_;
-  static constexpr int COLUMNS = ROWS / 2;               // of a warpgroup's products
-  static constexpr int FEATURES = PIECE * TILES;         // of C in a unit of the first product
-  static constexpr int FIRST_UNITS = WIDTH / FEATURES;   // of a row tile
-  static constexpr int SECOND_UNITS = HIDDEN / (64 * TILES);
-  static constexpr int SUBS = 4 / TILES;                 // scales of C in a block of k
-  static constexpr int BLOCKS = TILES == 1 ? 2 : 1;      // of k in a stage: 16 KiB of weights
-  // Few columns leave the tensor cores reading weights: codes of C and what they round off are then
-  // columns side by side of one product. For more columns they are two, added in place.
-  static constexpr int PLANES = TILES == 1 ? 2 : 1;      // in a product
-  static constexpr int ISSUED = ROWS == 16 ? 2 : 1;      // blocks of C between two waits
-  static constexpr int FIRST_STAGES = HIDDEN_BLOCKS / BLOCKS;
-  static constexpr int SECOND_STAGES = WIDTH_BLOCKS / BLOCKS;
+struct Tuning {
+  static constexpr int WEIGHT_STAGES = 9;  // 144 KiB
+  static constexpr int ROW_STAGES = 6;     // 48 KiB
 };
+constexpr int WEIGHT_STAGES = Tuning::WEIGHT_STAGES, ROW_STAGES = Tuning::ROW_STAGES;
+
+// A unit is 64 rows of one expert's weights times up to 16 packed rows, all of k. Its threads: two
+// warpgroups that multiply, half of the packed rows each, a warp that requests weights, three that
+// request packed rows.
+constexpr int UNIT_WEIGHTS = 64, UNIT_ROWS = 16;
+constexpr int COLUMNS = UNIT_ROWS / 2;       // of a warpgroup's products
+constexpr int STAGE_BLOCKS = 2;              // of k: 16 KiB of weights
+constexpr int BLOCK_PIECES = BLOCK / PIECE;  // scales of C in a block of k
+constexpr int FIRST_UNITS = PIECES;          // of a row tile: each has 32 columns of C
+constexpr int SECOND_UNITS = HIDDEN / UNIT_WEIGHTS;
+constexpr int FIRST_STAGES = HIDDEN_BLOCKS / STAGE_BLOCKS;
+constexpr int SECOND_STAGES = WIDTH_BLOCKS / STAGE_BLOCKS;
 
 constexpr int GROUP_THREADS = 128, MULTIPLYING = 2 * GROUP_THREADS;
 constexpr int ROW_FEEDERS = 96;  // threads that request packed rows
@@ -123,26 +120,25 @@ enum Kind { NONE, FIRST, SECOND };  // which product, or that there is no work l
 
 struct alignas(16) Unit {
   int kind;
-  int expert, part;     // part: which 64 * TILES rows of the weights
+  int expert, part;     // part: which 64 rows of the weights
   int first_row, rows;  // packed
   int tile;             // row tile, counted over all experts
   bool is_read_once;    // no other unit has its weights
 };
 
-template <typename S>
 struct SharedMemory {
-  alignas(1024) uint8_t weights[S::WEIGHT_STAGES][S::BLOCKS][S::TILES * 64 * BLOCK];
-  // Of x, ROWS rows; of C, for each warpgroup COLUMNS of codes, then of what they round off.
-  alignas(1024) uint8_t rows[S::ROW_STAGES][S::BLOCKS][2 * S::ROWS * BLOCK];
-  alignas(16) uint8_t out[2][S::COLUMNS * OUT_ROW];        // of each warpgroup
-  alignas(16) float row_scales[S::ROW_STAGES][S::BLOCKS][S::ROWS * 4];
-  alignas(16) float weight_scales[2][2 * HIDDEN_BLOCKS];   // of this unit and the next
-  float peaks[2][4][S::COLUMNS];
+  alignas(1024) uint8_t weights[WEIGHT_STAGES][STAGE_BLOCKS][UNIT_WEIGHTS * BLOCK];
+  // Of x, 16 rows; of C, for each warpgroup 8 of codes, then of what they round off.
+  alignas(1024) uint8_t rows[ROW_STAGES][STAGE_BLOCKS][2 * UNIT_ROWS * BLOCK];
+  alignas(16) uint8_t out[2][COLUMNS * OUT_ROW];          // of each warpgroup
+  alignas(16) float row_scales[ROW_STAGES][STAGE_BLOCKS][UNIT_ROWS * 4];
+  alignas(16) float weight_scales[2][2 * HIDDEN_BLOCKS];  // of this unit and the next
+  float peaks[2][4][COLUMNS];
   alignas(16) Unit units[UNIT_STAGES];
   alignas(8) uint2 few_locals[MOST_FEW];
-  uint8_t block_rows[MOST_STREAMED / 32][LOCAL];           // packed rows, of each 32 tokens
-  alignas(8) uint64_t weights_full[S::WEIGHT_STAGES], weights_free[S::WEIGHT_STAGES];
-  uint64_t rows_full[S::ROW_STAGES], rows_free[S::ROW_STAGES];
+  uint8_t block_rows[MOST_STREAMED / 32][LOCAL];          // packed rows, of each 32 tokens
+  alignas(8) uint64_t weights_full[WEIGHT_STAGES], weights_free[WEIGHT_STAGES];
+  uint64_t rows_full[ROW_STAGES], rows_free[ROW_STAGES];
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
 };
 
@@ -170,12 +166,11 @@ __device__ __forceinline__ int scan_lanes(int value) {
 // The unit of a ticket, found by a whole warp whose lanes hold the rows of an expert each and their
 // sums. All units of the first product come before those of the second: whoever waits for C waits
 // for CTAs that run. Tiles of one expert that share weights come one after the other.
-template <typename S>
 __device__ __forceinline__ Unit find_unit(int ticket, int rows, int rows_through) {
-  const int tiles = (rows + S::ROWS - 1) / S::ROWS, tiles_through = scan_lanes(tiles);
-  const int first_units = __shfl_sync(FULL, tiles_through, 31) * S::FIRST_UNITS;
+  const int tiles = (rows + UNIT_ROWS - 1) / UNIT_ROWS, tiles_through = scan_lanes(tiles);
+  const int first_units = __shfl_sync(FULL, tiles_through, 31) * FIRST_UNITS;
   const bool is_first = ticket < first_units;
-  const int parts = is_first ? S::FIRST_UNITS : S::SECOND_UNITS;
+  const int parts = is_first ? FIRST_UNITS : SECOND_UNITS;
   const int index = is_first ? ticket : ticket - first_units;
   const int expert = __popc(__ballot_sync(FULL, tiles_through * parts <= index));
   Unit unit = {};
@@ -186,12 +181,12 @@ __device__ __forceinline__ Unit find_unit(int ticket, int rows, int rows_through
   const int row_before = __shfl_sync(FULL, rows_through, expert) - all_rows;
   const int within = index - tile_before * parts, tile = within % of_expert;
   unit.expert = expert, unit.part = within / of_expert;
-  unit.first_row = row_before + tile * S::ROWS;
-  unit.rows = min(all_rows - tile * S::ROWS, S::ROWS);
+  unit.first_row = row_before + tile * UNIT_ROWS;
+  unit.rows = min(all_rows - tile * UNIT_ROWS, UNIT_ROWS);
   unit.tile = tile_before + tile;
-  // The L2 reads 256 bytes of a weight row at a time: a stage has to take them all.
+  // A stage takes the 256 bytes of a weight row that the L2 reads at a time.
   const bool is_few = __shfl_sync(FULL, tiles_through, 31) <= MOST_READ_ONCE;
-  unit.is_read_once = is_few && of_expert == 1 && S::BLOCKS * BLOCK == 256;
+  unit.is_read_once = is_few && of_expert == 1;
   unit.kind = is_first ? FIRST : SECOND;
   return unit;
 }

@@ -61,8 +61,7 @@ __device__ __forceinline__ void tell_token(const StreamArgs& args, int token) {
 }
 
 // As tell_token(); few tokens are told to this CTA alone.
-template <typename S>
-__device__ __forceinline__ void route_here(SharedMemory<S>& shared, const StreamArgs& args,
+__device__ __forceinline__ void route_here(SharedMemory& shared, const StreamArgs& args,
                                            int token) {
   const int lane = threadIdx.x % 32;
   const Told& told = args.all.told;
@@ -79,8 +78,7 @@ __device__ __forceinline__ void route_here(SharedMemory<S>& shared, const Stream
 }
 
 // Local experts of 32 tokens, a lane each, as soon as all are known. None for lanes without one.
-template <typename S>
-__device__ __forceinline__ uint2 await_locals(SharedMemory<S>& shared, const StreamArgs& args,
+__device__ __forceinline__ uint2 await_locals(SharedMemory& shared, const StreamArgs& args,
                                               int block) {
   const int first = 32 * block, token = first + threadIdx.x % 32;
   const Told& told = args.all.told;
@@ -117,8 +115,7 @@ __device__ __forceinline__ uint32_t find_members(uint2 locals) {
 
 // All workers: afterwards, and after a barrier, block_rows has the rows of all tokens. Returns the
 // local experts of the warp's first 32 tokens.
-template <typename S>
-__device__ __forceinline__ uint2 route_tokens(SharedMemory<S>& shared, const StreamArgs& args) {
+__device__ __forceinline__ uint2 route_tokens(SharedMemory& shared, const StreamArgs& args) {
   const int lane = threadIdx.x % 32, worker = worker_number(), blocks = count_blocks(args.all);
   const int first = is_few(args.all) ? worker : worker * gridDim.x + blockIdx.x;
   const int step = is_few(args.all) ? WORKERS : WORKERS * gridDim.x;
@@ -138,8 +135,7 @@ __device__ __forceinline__ uint2 route_tokens(SharedMemory<S>& shared, const Str
 }
 
 // Packed rows of the lane's expert.
-template <typename S>
-__device__ __forceinline__ int count_expert_rows(const SharedMemory<S>& shared, int blocks) {
+__device__ __forceinline__ int count_expert_rows(const SharedMemory& shared, int blocks) {
   int rows = 0;
 #pragma unroll 4
   for (int block = 0; block < blocks; ++block) rows += shared.block_rows[block][threadIdx.x % 32];
@@ -148,8 +144,7 @@ __device__ __forceinline__ int count_expert_rows(const SharedMemory<S>& shared, 
 
 // All workers: rows of tokens and, of a CTA's own tokens, of their slots. first: what
 // route_tokens() has returned.
-template <typename S>
-__device__ __forceinline__ void pack_tokens(SharedMemory<S>& shared, const StreamArgs& args,
+__device__ __forceinline__ void pack_tokens(SharedMemory& shared, const StreamArgs& args,
                                             uint2 first) {
   const int lane = threadIdx.x % 32, worker = worker_number(), blocks = count_blocks(args.all);
   const Told& told = args.all.told;

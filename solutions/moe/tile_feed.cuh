@@ -314,9 +314,9 @@ __device__ __forceinline__ void request_rows(TileShared& shared, const Args& arg
   arrive_with_copies(&shared.full[stage]);
 }
 
-// What is told of the rows' tokens, for write_outputs(): it lands before the stage that is requested
-// next is full. A place is copied to again two units on, when all but a ring of the unit between is
-// read.
+// What is told of the rows' tokens, for write_outputs(): it lands before the stage that is
+// requested next is full. A place is copied to again two units on, when all but a ring of the unit
+// between is read.
 template <typename Form, typename Rows>
 __device__ __forceinline__ void request_told(const Args& args, const TileUnit& unit,
                                              const Rows& rows, uint4 (&told)[TILE_ROWS]) {

@@ -1,6 +1,8 @@
 """moe on a CUDA device, both routes: official sizes, both sides of thresholds, hostile inputs."""
 
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +32,11 @@ from tests.packed import build, call
 pytestmark = pytest.mark.gpu
 
 ROOM = "moe"
-TILES = (4, 128)  # the native unit of calls that the tensor cores bind
+KERNEL = Path(__file__).parents[2] / "solutions" / ROOM / "kernel.py"
+# Most tokens of the native route's stream, and all limits between its ways to route and multiply.
+STREAMED = int(re.search(r"NATIVE_WAYS = \(\((\d+), \"stream\"\)", KERNEL.read_text())[1])
+LIMITS = (11, STREAMED, 1536, 3072)
+BOTH_SIDES = {seq_len for limit in LIMITS for seq_len in (limit, limit + 1)}
 STREAMING_LIMIT = 1536  # seq_len; beyond, the tensor cores rule and C is plain e4m3
 # Least share of elements within the official atol 1, rtol 0.3, over the rows that are not zero.
 # Rounding errors of relative size s and random sign miss it in about (2/pi) atan(s/0.3) of them:
@@ -133,8 +139,8 @@ def judge(request):
 # seq_len and offset of official workloads, then both sides of every threshold.
 OFFICIAL = [(1, 32), (7, 192), (14, 0), (16, 224), (32, 32), (53, 32), (80, 96), (901, 96)]
 OFFICIAL += [(11948, 128), (14107, 32)]
-THRESHOLDS = [2, 11, 12, 15, 17, 32, 33, 64, 65, 128, 129, 256, 257, 352, 353, 512, 513]
-THRESHOLDS += [1024, 1025, 1536, 1537, 4096, 4097, 15872, 16384]
+THRESHOLDS = {2, 15, 17, 32, 33, 64, 65, 128, 129, 256, 257, 352, 353, 512, 513, 1024, 1025}
+THRESHOLDS |= {4096, 4097, 15872, 16384} | BOTH_SIDES
 
 
 @pytest.mark.parametrize(("seq_len", "offset"), OFFICIAL)
@@ -142,7 +148,7 @@ def test_official_lengths(weights, seq_len, offset, judge):
     judge(random_inputs(random_logits(seq_len, seq_len), weights, offset, seed=2, device="cuda"))
 
 
-@pytest.mark.parametrize("seq_len", THRESHOLDS)
+@pytest.mark.parametrize("seq_len", sorted(THRESHOLDS))
 def test_both_sides_of_every_threshold(weights, seq_len, judge):
     judge(random_inputs(random_logits(seq_len, seq_len), weights, 64, seed=3, device="cuda"))
 
@@ -192,7 +198,7 @@ ROUTINGS = {
 }
 
 
-@pytest.mark.parametrize("seq_len", [3, 40, 300, 1000, 2000, 5000])
+@pytest.mark.parametrize("seq_len", [3, STREAMED, 300, 1000, 2000, 5000])
 @pytest.mark.parametrize("name", ["all on one expert", "no local expert", "all slots local"])
 def test_adversarial_routing(weights, name, seq_len, judge):
     inputs = random_inputs(ROUTINGS[name](seq_len), weights, 64, seed=7, device="cuda")
@@ -226,10 +232,10 @@ def test_saturated_scores_tie(weights):
     assert_close(output, *oracle(**inputs))
 
 
-# One length for each way to route and pack: by each CTA alone, told in the stream of either unit,
-# in tiles of 64 and of 128 rows, by launches of their own. Then both sides of all their limits.
-ROUTED_LENGTHS = [4, 40, 300, 600, 2000, 5000]
-ROUTED_LIMITS = [11, 12, 128, 129, 512, 513, 1536, 1537, 4096, 4097, 15872, 15873]
+# One length for each way to route and pack: by each CTA alone, told in the stream, in tiles of 64
+# and of 128 rows, by launches of their own. Then both sides of all their limits.
+ROUTED_LENGTHS = [4, STREAMED, 600, 2000, 5000]
+ROUTED_LIMITS = sorted(BOTH_SIDES | {15872, 15873})
 E4M3_ONE, E4M3_EIGHT, E4M3_MOST = 0x38, 0x50, 0x7E
 EXPERT_COLUMNS = HIDDEN // LOCAL_EXPERTS
 LEAST_NORMAL = 2.0**-126  # of bf16 and of fp32
@@ -321,7 +327,7 @@ def test_scales_of_any_magnitude(weights, magnitude, seq_len, judge):
     judge(inputs)
 
 
-@pytest.mark.parametrize("seq_len", [4, 40, 300, 600, 1800, 4200])
+@pytest.mark.parametrize("seq_len", [4, STREAMED, 300, 600, 1800, 4200])
 @pytest.mark.parametrize("magnitude", [1e-12, 1e6])
 def test_weight_scales_of_any_magnitude(weights, magnitude, seq_len, judge):
     """Rows' own errors: outputs of 1e-30 are within any absolute tolerance."""
@@ -347,7 +353,7 @@ def saturated_weights():
     return weights
 
 
-@pytest.mark.parametrize("seq_len", [4, 40, 300, 600, 1800, 4200])
+@pytest.mark.parametrize("seq_len", [4, STREAMED, 300, 600, 1800, 4200])
 @pytest.mark.parametrize("sign", ["random", "plus", "minus"])
 def test_saturated_codes(saturated_weights, sign, seq_len, judge):
     """Sums of 1e7 to 1e9 in front of silu, one way or both: no inf, no NaN. Signs other than random
@@ -433,9 +439,7 @@ def replace_tokens(inputs, weights, seq_len, seed):
         inputs[name].view(torch.uint8).copy_(others[name].view(torch.uint8))
 
 
-@pytest.mark.parametrize(
-    "seq_len", [1, 2, 11, 12, 17, 33, 128, 129, 512, 513, 901, 1536, 2000, 4096, 4097]
-)
+@pytest.mark.parametrize("seq_len", sorted(BOTH_SIDES | {1, 2, 17, 128, 901, 2000}))
 def test_replays_follow_their_inputs(weights, seq_len):
     """A replay finds the scratch as the one before left it."""
     inputs = random_inputs(random_logits(seq_len, 39), weights, 32, seed=40, device="cuda")
@@ -468,7 +472,7 @@ def leave_in_workspace(what):
     del parts, part
 
 
-@pytest.mark.parametrize("seq_len", [1, 2, 17, 33, 128, 129, 512, 513, 901, 1536, 2000, 4096])
+@pytest.mark.parametrize("seq_len", sorted(BOTH_SIDES | {1, 2, 17, 128, 901, 2000}))
 @pytest.mark.parametrize("what", [0, 1, "noise"])
 def test_whatever_lies_in_the_scratch(weights, what, seq_len):
     inputs = random_inputs(random_logits(seq_len, 46), weights, 32, seed=47, device="cuda")
@@ -503,7 +507,7 @@ def kernel():
     return module
 
 
-@pytest.mark.parametrize("seq_len", [1, 200, 512, 513, 1536, 1537, 4000, 4096, 4097, 15872])
+@pytest.mark.parametrize("seq_len", sorted(BOTH_SIDES | {1, 200, 15872}))
 def test_the_native_route_is_the_one_that_runs(weights, seq_len, kernel, monkeypatch):
     """Where it can be built, calls that it serves do not reach the portable one unnoticed."""
     monkeypatch.setattr(kernel, "_run_portable", None)
@@ -512,12 +516,12 @@ def test_the_native_route_is_the_one_that_runs(weights, seq_len, kernel, monkeyp
     assert_passes(output, refer(inputs), least_ratio(seq_len))
 
 
-@pytest.mark.parametrize("seq_len", [1, 40, 129, 600])
-def test_every_unit_is_right_at_every_length(weights, seq_len, kernel, monkeypatch):
+@pytest.mark.parametrize("seq_len", [1, 11, 12, 40, 129, 600, 1536])
+def test_both_ways_are_right_at_every_length(weights, seq_len, kernel, monkeypatch):
     inputs = random_inputs(random_logits(seq_len, 33), weights, 32, seed=34, device="cuda")
     want = refer(inputs)
-    for unit in {unit for _, unit in kernel.NATIVE_UNITS}:
-        monkeypatch.setattr(kernel, "NATIVE_UNITS", ((seq_len, unit),))
+    for _, way in kernel.NATIVE_WAYS:
+        monkeypatch.setattr(kernel, "NATIVE_WAYS", ((seq_len, way),))
         poison_workspace()
         (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
         assert_passes(output, want, STREAMING_RATIO)
@@ -532,7 +536,7 @@ def test_every_unit_is_right_at_every_length(weights, seq_len, kernel, monkeypat
     [(1, 0), (63, 200), (64, 65), (128, 129), (192, 193), (255, 1), (257, 384), (640, 130)],
 )
 def test_tiles_of_any_number_of_rows(weights, counts, others, kernel, monkeypatch):
-    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((sum(counts) + others, TILES),))
+    monkeypatch.setattr(kernel, "NATIVE_WAYS", ((sum(counts) + others, "tiles"),))
     choices = [[70, *range(7)]] * counts[0] + [[95, *range(7)]] * counts[1]
     choices += [list(range(100, 108))] * others
     inputs = random_inputs(route_to(choices), weights, 64, seed=37, device="cuda")
@@ -544,7 +548,7 @@ def test_tiles_of_any_number_of_rows(weights, counts, others, kernel, monkeypatc
 @pytest.mark.parametrize("seq_len", [700, 1700, 4300])
 def test_tiles_of_tokens_with_any_number_of_experts(weights, seq_len, kernel, monkeypatch):
     choices = [[*range(72, 72 + token % 9), *range(8 - token % 9)] for token in range(seq_len)]
-    monkeypatch.setattr(kernel, "NATIVE_UNITS", ((len(choices), TILES),))
+    monkeypatch.setattr(kernel, "NATIVE_WAYS", ((len(choices), "tiles"),))
     inputs = random_inputs(route_to(choices), weights, 64, seed=38, device="cuda")
     poison_workspace()
     (output,) = call(ROOM, list(inputs.values()), (empty_output(len(choices)),))
@@ -558,7 +562,7 @@ def choose_locals(count, turn):
     return chosen[turn % 8 :] + chosen[: turn % 8]
 
 
-@pytest.mark.parametrize("seq_len", [40, 300, 600, 1537, 2000, 4096, 5000])
+@pytest.mark.parametrize("seq_len", [STREAMED, 300, 600, 1537, 2000, 3072, 5000])
 def test_each_output_is_written_whoever_writes_it(weights, seq_len):
     """Outputs of tokens with no local expert, with one, and with more come from three places."""
     generator = torch.Generator().manual_seed(55)

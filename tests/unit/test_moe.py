@@ -434,10 +434,10 @@ def test_choice_covers_every_length_and_fits_in_shared_memory():
 def test_native_route_is_chosen_where_it_can_be_built():
     kernel = module("kernel")
     known = {"capability": (9, 0), "can_build": True}
-    limits = [limit for limit, _ in kernel.NATIVE_UNITS]
+    limits = [limit for limit, _ in kernel.NATIVE_WAYS]
     assert limits == sorted(set(limits))
-    for limit, unit in kernel.NATIVE_UNITS:
-        assert kernel.choose(limit, **known) == ("native", {"unit": unit})
+    for limit, way in kernel.NATIVE_WAYS:
+        assert kernel.choose(limit, **known) == ("native", {"way": way})
     assert kernel.choose(limits[-1] + 1, **known)[0] == "portable"
     for without in (
         {"capability": (10, 0)},

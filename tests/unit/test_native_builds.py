@@ -36,7 +36,7 @@ BUILDS = [
     ("dsa_attention", "attend.cu", "103a", 4),
     ("dsa_indexer", "index.cu", "90a", 5),
     ("gdn_prefill", "prefill.cu", "90a", 4),
-    ("moe", "moe.cu", "90a", 10),
+    ("moe", "moe.cu", "90a", 9),
     ("dsa_indexer_prefill", "prefill.cu", "90a", 7),
 ]
 
