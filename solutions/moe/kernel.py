@@ -140,7 +140,7 @@ LAUNCHES = (
 #   tiles    256 weight rows and 64 packed ones, beyond 1536 tokens 128: 314.4 us against 321.8 at
 #            T = 96, 334.8 against 342.5 at 128, 351.8 against 366.2 at 256. The first limit has to
 #            be below 96; where, is not measured.
-NATIVE_WAYS = ((32, "stream"), (15872, "tiles"))
+NATIVE_WAYS = ((16, "stream"), (15872, "tiles"))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 
 
