@@ -48,6 +48,7 @@ VERSIONS = (
     _official("four warpgroups", "20261130T132630Z-3b426148"),
     _official("scores passed on under the next products", "20261130T145541Z-ca8a9b46"),
     _official("clusters of two", "20261130T164958Z-16f5a008"),
+    _official("ragged unpaired, candidates held back", "20261130T203829Z-be4da696"),
 )
 
 
