@@ -72,9 +72,8 @@ class TimersRequest:
 
 @dataclass
 class _Session:
-    """A run under way. order: the room's UUIDs. record: what is written, None where nothing is; at
-    first the rows that the room has of the same content, device, driver and commit. rows: of this
-    run, by UUID."""
+    """A run under way. order: the room's UUIDs. record: what is written, None where nothing is;
+    without rows until the device is held. rows: of this run, by UUID."""
 
     workspace: Workspace
     request: TimersRequest
@@ -83,6 +82,18 @@ class _Session:
     order: list[str]
     record: TimerRecord | None
     rows: dict[str, TimerRow] = field(default_factory=dict)
+
+    def read_rows(self) -> tuple[TimerRow, ...]:
+        """What the room's file has of the same content, device, driver and commit. A damaged file
+        is said: it is replaced."""
+        if self.record is None:
+            return ()
+        try:
+            old = load_timers(self.workspace.root, self.record.room)
+        except RecordError as error:
+            self.progress.note(f"{error}; nothing of it is kept")
+            return ()
+        return old.workloads if old is not None and old.identity == self.record.identity else ()
 
     def keep(self, row: TimerRow) -> None:
         """Take a row and, where asked, put it into the room's record."""
@@ -120,8 +131,7 @@ def run_timers(
     session = _begin(workspace, request, plan, progress, facts)
     progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}")
     jobs = jobs_of(plan, facts)
-    known = session.record.workloads if request.resume and session.record else ()
-    for row in known:
+    for row in session.read_rows() if request.resume else ():
         if row.is_complete and row.uuid in {job.uuid for job in jobs}:
             session.rows[row.uuid] = row
             progress.note(f"{plan.room.name} {describe(row)}, kept")
@@ -169,23 +179,8 @@ def _begin(
     facts: DeviceFacts,
 ) -> _Session:
     order = [row.uuid for row in dataset.read_workloads(plan.dataset_root, plan.room)]
-    record = None
-    if request.record:
-        record = _bare_record(workspace, request, plan, facts)
-        record = replace(record, workloads=_read_rows(workspace, record, progress))
+    record = _bare_record(workspace, request, plan, facts) if request.record else None
     return _Session(workspace, request, plan, progress, order, record)
-
-
-def _read_rows(
-    workspace: Workspace, record: TimerRecord, progress: SweepProgress
-) -> tuple[TimerRow, ...]:
-    """The rows that may stand beside those of `record`. A damaged file is said and replaced."""
-    try:
-        old = load_timers(workspace.root, record.room)
-    except RecordError as error:
-        progress.note(f"{error}; nothing of it is kept")
-        return ()
-    return old.workloads if old is not None and old.identity == record.identity else ()
 
 
 def _bare_record(
@@ -223,6 +218,8 @@ def _measure_all(
     environment = worker_environment(device, root)
     axes = {row.uuid: row.axes for row in session.plan.rows}
     with hold_device(facts), tempfile.TemporaryDirectory(prefix="timers-") as scratch:
+        if session.record is not None:  # another run may have written while this one waited
+            session.record = replace(session.record, workloads=session.read_rows())
         counter = CallCounter(Path(scratch), environment, root, run)
         if counter.missing is None:
             environment = {**environment, CALLS_VARIABLE: scratch}
