@@ -2,6 +2,7 @@
 
 A family varies one size and keeps the rest. Its anchors are official sizes and, beyond them, sizes
 that a user may come to; what lies between is held against a line through the anchors beside it.
+Borders of a room's choice have a size on both sides.
 """
 
 from __future__ import annotations
@@ -88,14 +89,18 @@ def _moe(tokens: int, device: str) -> Call:
 
 def _prefill_family(num_seqs: int) -> Family:
     """One sequence also far beyond the official ones: its chain grows with it, a peer's too."""
-    anchors, between = (35, 134, 574, 983, 2107, 8192), (50, 300, 1200, 4096)
+    walked = min(88 + 8 * num_seqs, 152)  # tokens that the recurrence takes
+    anchors, between = (35, 134, 574, 983, 2107, 8192), (50, walked, walked + 1, 300, 4096)
     if num_seqs > 1:
-        return Family(f"tokens of {num_seqs} sequences", anchors, between, _prefill(num_seqs))
+        return Family(
+            f"tokens of {num_seqs} sequences", anchors, (*between, 1200), _prefill(num_seqs)
+        )
     longest = 65536
+    cut = (1216, 1217, 3008, 3009, 10176, 10177)  # from 20, 48 and 160 chunks on: segments
     return Family(
         "tokens of one sequence",
         (*anchors, longest),
-        (*between, 16384),
+        (*between, *cut, 16384),
         _prefill(num_seqs),
         ("fla",),
         (longest,),
@@ -134,7 +139,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family(
             "tokens, one local expert each",
             (1, 7, 16, 32, 80, 901, 1536, 11948, 14107),
-            (3, 100, 256, 2048, 5000),
+            (3, 11, 12, 17, 100, 256, 1537, 2048, 3072, 3073, 5000),
             _moe,
         ),
     ),

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-from harness.audit.sanitizers import FINISHED
 from harness.audit.single_call import load
 
 WARMUP_CALLS = 3  # the first one loads modules
@@ -23,7 +22,6 @@ def main(folder: str) -> None:
     """Call each in the order of the files' names, with the profiler on for marker and call."""
     for path in sorted(Path(folder).glob("*.pt")):
         _call(path)
-    print(FINISHED, flush=True)
 
 
 def _call(path: Path) -> None:

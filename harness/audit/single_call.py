@@ -1,4 +1,4 @@
-"""One call of a packed solution on inputs from a file: what runs under a sanitizer or NCU.
+"""One call of a packed solution on inputs from a file: what runs under a sanitizer.
 
     python -m harness.audit.single_call FILE
 
@@ -44,14 +44,12 @@ def load(path: str) -> tuple[Case, list[Any]]:
 
 
 def main(path: str) -> None:
-    """Call once, with the profiler on for that call alone: NCU looks at nothing else."""
+    """Call once, and say that the call has ended."""
     case, inputs = load(path)
     outputs = case.allocate(inputs)
     torch.cuda.synchronize()
-    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
     case.launch(inputs, outputs)
     torch.cuda.synchronize()
-    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
     print(FINISHED, flush=True)
 
 

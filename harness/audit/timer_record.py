@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.errors import RecordError
 from harness.files import write_atomically
+from harness.ncu import DENIED
 from harness.records import dump_document, format_us, read_json, read_subject
 from harness.records.strict_json import Fields, encode
 
@@ -45,8 +46,8 @@ class TimerRow:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every timer has answered, be it that NCU may not."""
-        return self.no_ncu != PENDING
+        """Whether nothing is left to ask: NCU has answered, or the host denies the counters."""
+        return self.no_ncu is None or DENIED in self.no_ncu
 
     @property
     def disagreeing(self) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from harness.audit.engine import PoolFactory, jobs_of, plan_target, worker_comma
 from harness.audit.sanitizers import Runner, run_process
 from harness.audit.timer_record import (
     COMMAND,
+    PENDING,
     TimerRecord,
     TimerRow,
     load_timers,
@@ -56,8 +57,8 @@ from harness.timing import require_timer
 @dataclass(frozen=True)
 class TimersRequest:
     """target: a room or a packed JSON file. No workloads: the room's smoke workloads. resume: take
-    what the record has of the same content, device, driver and commit. command: as a record names
-    it. regimes: what each workload stands for, such as "batch_size 4", by UUID."""
+    the complete rows of a record of the same content, device, driver and commit. command: as a
+    record names it. regimes: what each workload stands for, such as "batch_size 4", by UUID."""
 
     target: str
     workloads: tuple[str, ...] = ()
@@ -71,35 +72,35 @@ class TimersRequest:
 
 @dataclass
 class _Session:
-    """A run under way. order: the room's UUIDs. bare: the record without rows, None where none is
-    written. rows: of this run, by UUID."""
+    """A run under way. order: the room's UUIDs. record: what is written, None where nothing is;
+    without rows until the device is held. rows: of this run, by UUID."""
 
     workspace: Workspace
     request: TimersRequest
     plan: RoomPlan
     progress: SweepProgress
     order: list[str]
-    bare: TimerRecord | None
+    record: TimerRecord | None
     rows: dict[str, TimerRow] = field(default_factory=dict)
 
-    @property
-    def kept(self) -> TimerRecord | None:
-        """What the record has of the same content, device, driver and commit."""
-        if self.bare is None:
-            return None
+    def read_rows(self) -> tuple[TimerRow, ...]:
+        """What the room's file has of the same content, device, driver and commit. A damaged file
+        is said: it is replaced."""
+        if self.record is None:
+            return ()
         try:
-            old = load_timers(self.workspace.root, self.bare.room)
-        except RecordError:  # a damaged record is replaced
-            return None
-        return old if old is not None and old.identity == self.bare.identity else None
+            old = load_timers(self.workspace.root, self.record.room)
+        except RecordError as error:
+            self.progress.note(f"{error}; nothing of it is kept")
+            return ()
+        return old.workloads if old is not None and old.identity == self.record.identity else ()
 
     def keep(self, row: TimerRow) -> None:
         """Take a row and, where asked, put it into the room's record."""
         self.rows[row.uuid] = row
-        if self.bare is not None:
-            old = self.kept
-            record = replace(self.bare, workloads=old.workloads if old else ())
-            write_timers(record.add(row, self.order), self.workspace.root)
+        if self.record is not None:
+            self.record = self.record.add(row, self.order)
+            write_timers(self.record, self.workspace.root)
 
     def show(self, row: TimerRow) -> None:
         self.progress.note(f"{self.plan.room.name} {describe(row)}")
@@ -130,8 +131,7 @@ def run_timers(
     session = _begin(workspace, request, plan, progress, facts)
     progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}")
     jobs = jobs_of(plan, facts)
-    known = session.kept if request.resume else None
-    for row in known.workloads if known else ():
+    for row in session.read_rows() if request.resume else ():
         if row.is_complete and row.uuid in {job.uuid for job in jobs}:
             session.rows[row.uuid] = row
             progress.note(f"{plan.room.name} {describe(row)}, kept")
@@ -140,7 +140,7 @@ def run_timers(
     )
     if missing is not None:
         progress.note(missing)
-    if session.bare is not None:
+    if session.record is not None:
         path = record_path(workspace.root, plan.room.name)
         progress.note(f"{plan.room.name}: recorded in {path.relative_to(workspace.root)}")
     if any(row.disagreeing for row in session.rows.values()):
@@ -151,7 +151,7 @@ def run_timers(
 
 def describe(row: TimerRow) -> str:
     """One line: every timer's number, in µs."""
-    kernels = "absent" if row.is_complete else "follows"
+    kernels = "follows" if row.no_ncu == PENDING else "absent"
     if row.ncu_us is not None:
         kernels = f"{format_us(sum(row.ncu_us))} us in {len(row.ncu_us)} kernels"
     return (
@@ -179,13 +179,14 @@ def _begin(
     facts: DeviceFacts,
 ) -> _Session:
     order = [row.uuid for row in dataset.read_workloads(plan.dataset_root, plan.room)]
-    bare = _bare_record(workspace, request, plan, facts) if request.record else None
-    return _Session(workspace, request, plan, progress, order, bare)
+    record = _bare_record(workspace, request, plan, facts) if request.record else None
+    return _Session(workspace, request, plan, progress, order, record)
 
 
 def _bare_record(
     workspace: Workspace, request: TimersRequest, plan: RoomPlan, facts: DeviceFacts
 ) -> TimerRecord:
+    """The record without rows."""
     libraries = read_environment(facts)
     libraries.pop("driver", None)
     return TimerRecord(
@@ -217,6 +218,8 @@ def _measure_all(
     environment = worker_environment(device, root)
     axes = {row.uuid: row.axes for row in session.plan.rows}
     with hold_device(facts), tempfile.TemporaryDirectory(prefix="timers-") as scratch:
+        if session.record is not None:  # another run may have written while this one waited
+            session.record = replace(session.record, workloads=session.read_rows())
         counter = CallCounter(Path(scratch), environment, root, run)
         if counter.missing is None:
             environment = {**environment, CALLS_VARIABLE: scratch}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from harness.audit.engine import find_target
@@ -29,7 +31,8 @@ from harness.profiling.representatives import describe_regime, main_regimes
 @click.option(
     "--resume",
     is_flag=True,
-    help="Keep what the record has of the same content, device, driver and commit.",
+    help="Keep complete rows of the same content, device, driver and commit: measured by NCU, too, "
+    "or where the host denies its counters.",
 )
 def timers(
     target: str,
@@ -52,6 +55,7 @@ def timers(
     found = main_regimes(official)
     regimes = {uuid: describe_regime(one) for one in found for uuid in one.uuids}
     words = "" if workloads == (REGIME,) else f" --workloads {','.join(workloads)}"
+    words += "" if dataset is None else f" --dataset {shlex.quote(dataset)}"
     name = f"python -m harness timers {target}{words} --record"
     request = TimersRequest(target, chosen, dataset, commit, record, resume, name, regimes)
     with SweepProgress() as progress:

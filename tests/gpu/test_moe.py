@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cuda_constants import constants_of
 from tests.gpu.references import reference
 from tests.gpu.streams import replay_captured, run_behind_slow_producer
 from tests.oracles.moe import (
@@ -28,11 +29,13 @@ pytestmark = pytest.mark.gpu
 
 ROOM = "moe"
 KERNEL = Path(__file__).parents[2] / "solutions" / ROOM / "kernel.py"
+SIZES = constants_of(ROOM, "plan.cuh", "tile_route.cuh")
 # Most tokens of the native route's stream, and all limits between its ways to route and multiply.
 STREAMED = int(re.search(r"NATIVE_WAYS = \(\((\d+), \"stream\"\)", KERNEL.read_text())[1])
-LIMITS = (11, STREAMED, 1536, 3072)
+STREAMING_LIMIT = SIZES["MOST_IN_PLANES"]  # beyond, the tensor cores rule and C is plain e4m3
+LIMITS = (SIZES["MOST_FEW"], STREAMED, STREAMING_LIMIT, SIZES["MOST_ROUTED"])
 BOTH_SIDES = {seq_len for limit in LIMITS for seq_len in (limit, limit + 1)}
-STREAMING_LIMIT = 1536  # seq_len; beyond, the tensor cores rule and C is plain e4m3
+LOOKED_AT = SIZES["WORKERS"] * SIZES["LOOKED_AT"] * 32  # tokens: tiles look again beyond
 # Least share of elements within the official atol 1, rtol 0.3, over the rows that are not zero.
 # Rounding errors of relative size s and random sign miss it in about (2/pi) atan(s/0.3) of them:
 # s = 0.06 % with the residual plane, 2.4 % without.
@@ -135,8 +138,8 @@ def judge(request):
 # seq_len and offset of official workloads, then both sides of every threshold.
 OFFICIAL = [(1, 32), (7, 192), (14, 0), (16, 224), (32, 32), (53, 32), (80, 96), (901, 96)]
 OFFICIAL += [(11948, 128), (14107, 32)]
-THRESHOLDS = {2, 15, 17, 32, 33, 64, 65, 128, 129, 256, 257, 352, 353, 512, 513, 1024, 1025}
-THRESHOLDS |= {4096, 4097, 15872, 16384} | BOTH_SIDES
+THRESHOLDS = {2, 15, 17, 32, 33, 64, 65, 128, 129, 256, 257, 512, 513, 1024, 1025}
+THRESHOLDS |= {LOOKED_AT, LOOKED_AT + 1, 4096, 4097, 15872, 16384} | BOTH_SIDES
 
 
 @pytest.mark.parametrize(("seq_len", "offset"), OFFICIAL)

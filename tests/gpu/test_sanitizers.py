@@ -23,13 +23,26 @@ pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 ROOM = "gdn_decode"
-# (room, workload): of the DSA rooms one with a short row alone, and one whose clusters merge.
+# (room, workload): of two DSA rooms one with a short row alone, and one whose clusters merge.
 HONEST = [
     (ROOM, load_workspace().room(ROOM).smoke[0]),
     ("dsa_attention", "0c23b10c"),
     ("dsa_attention", "564007ac"),
     ("dsa_indexer", "30cecff1"),
     ("dsa_indexer", "d8a73470"),
+    ("dsa_indexer_prefill", "5e854864"),
+    ("gdn_prefill", "77daf91d"),
+    ("moe", "e05c6c03"),
+]
+REPORTED = pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="one pair across a barrier that orders it, by reading: docs/kernels/moe.md",
+)
+CALLS = [
+    pytest.param(*call, tool, marks=[REPORTED] if (call[0], tool) == ("moe", "racecheck") else [])
+    for call in HONEST
+    for tool in TOOLS
 ]
 BEYOND = """
 
@@ -74,8 +87,7 @@ def sanitize():
     return run
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize(("room", "workload"), HONEST)
+@pytest.mark.parametrize(("room", "workload", "tool"), CALLS)
 def test_an_honest_call_has_no_errors(sanitize, room, workload, tool):
     code, text = sanitize(room, tool, workload)
     assert code == ExitCode.OK, text

@@ -68,7 +68,6 @@ def tools(tmp_path, monkeypatch):
 TABLE = """\
 ==PROF== Connected to process 41
 ==PROF== Profiling "scale" - 0: 0%....100% - 1 pass
-the call under the sanitizer has ended
 ==PROF== Disconnected from process 41
 "ID","Process ID","Kernel Name","gpu__time_duration.sum"
 "","","","ns"
@@ -230,6 +229,45 @@ def test_an_interrupted_run_keeps_what_it_has_and_is_resumed(three, monkeypatch)
     assert len(load_timers(three.root, "rows").workloads) == 4
 
 
+UNREADABLE, DENIED_COUNTERS = "no table", "==ERROR== ERR_NVGPUCTRPERM"
+
+
+@pytest.mark.parametrize(
+    ("output", "again"),
+    [
+        (UNREADABLE, ["cc", "aa", "bb"]),
+        (table((9,), (9,)), ["cc", "bb"]),  # NCU saw aa whole
+        (DENIED_COUNTERS, []),
+    ],
+)
+def test_what_ncu_may_yet_say_is_asked_again_on_resume(three, output, again):
+    measure(three, output, record=True)
+    code, text = measure(
+        three, table(*[(9,)] * len(again)), pool=NumberedPool, record=True, resume=True
+    )
+    assert NumberedPool.seen == again
+    assert code == (ExitCode.OK if again else ExitCode.TOOL_MISSING)
+    assert text.count(", kept") == 3 - len(again)
+
+
+def test_an_ncu_that_was_absent_is_asked_once_it_is_there(three, monkeypatch):
+    with monkeypatch.context() as without:
+        without.setattr(counting, "find_ncu", lambda: None)
+        assert measure(three, "", record=True)[0] == ExitCode.TOOL_MISSING
+    calls = table((9,), (9,), (9,))
+    assert measure(three, calls, pool=NumberedPool, record=True, resume=True)[0] == ExitCode.OK
+    assert NumberedPool.seen == ["cc", "aa", "bb"]
+
+
+def test_a_damaged_record_is_said_and_replaced(three):
+    path = record_path(three.root, "rows")
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    code, text = measure(three, table((9,), (9,), (9,)), record=True, resume=True)
+    assert code == ExitCode.OK and f"{path}: " in text and "nothing of it is kept" in text
+    assert len(load_timers(three.root, "rows").workloads) == 3
+
+
 def test_a_record_that_grew_is_no_other_commit(tools):
     measure(tools, table((9,)), record=True)
     record = load_timers(tools.root, "rows")
@@ -341,7 +379,8 @@ def test_one_workload_of_each_regime_is_timed_unless_others_are_named(monkeypatc
     monkeypatch.setattr(command, "run_timers", lambda *given: asked.append(given[1]) or 0)
     assert [main(["timers", room]) for room in ("gdn_decode", "moe")] == [0, 0]
     assert main(["timers", "moe", "--workloads", "e05c6c03,smoke"]) == 0
-    decode, moe, named = (request.workloads for request in asked)
+    assert main(["timers", "moe", "--dataset", str(load_workspace().root)]) == 0
+    decode, moe, named, elsewhere = (request.workloads for request in asked)
     assert (len(decode), len(set(decode)), len(moe)) == (7, 7, 8)
     workspace = load_workspace()
     sizes = {row.uuid: row.axes for row in read_workloads(workspace.root, workspace.room("moe"))}
@@ -351,3 +390,6 @@ def test_one_workload_of_each_regime_is_timed_unless_others_are_named(monkeypatc
     assert asked[1].regimes["e05c6c03-5603-4a1c-b34c-dcce0ecaeea4"] == "seq_len 1"
     assert asked[1].command == "python -m harness timers moe --record"
     assert asked[2].command.endswith("--workloads e05c6c03,smoke --record")
+    assert elsewhere == moe and asked[3].command.endswith(
+        f"timers moe --dataset {load_workspace().root} --record"
+    )

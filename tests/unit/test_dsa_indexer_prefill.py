@@ -388,8 +388,8 @@ def test_native_scratch_is_bounded_and_holds_every_stage(num_queries, num_keys):
     assert sizes["area_bytes"] >= most * -(-num_keys // 48) * 4  # samples
     assert sizes["area_bytes"] >= 4 * num_keys * 4  # scores of a repairing CTA
     # 2047 keys above a tie at the threshold, and of the tie what may be stored: 2047 that are known
-    # of, and of each warp that has a piece a vote and four. Blocks of one length have six at most.
-    pieces = 132 if most <= 132 else 6
+    # of, and of each warp that has a piece a vote and four. Blocks of one length have five at most.
+    pieces = 132 if most <= 132 else 5
     assert sizes["most_candidates"] >= 2 * 2047 + pieces * 8 * (16 + 4)
 
 

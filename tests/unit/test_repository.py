@@ -33,8 +33,10 @@ MODULE_ORDER = (
 HARNESS_LINES, FILE_LINES, SCRIPT_LINES = 400, 600, 60
 FUNCTION_LINES, KERNEL_LINES = 60, 150
 LINE_CHARACTERS = 100
-# A line or a character too long, but measured as they are: the room's next change mends it.
-MEASURED = {"solutions/gdn_prefill/kernel.py", "solutions/dsa_attention/plan.cuh"}
+# Too long, but measured as they are: the room's next change mends them. Lines of a file; characters
+# of the line that a place names.
+LONG_FILES = {"solutions/gdn_prefill/kernel.py": 601}
+LONG_LINES = {"solutions/dsa_attention/plan.cuh:24": 101}
 MAX_FILE_BYTES = 1 << 20
 
 NAMELESS = re.compile(
@@ -113,10 +115,11 @@ def test_files_stay_readable():
     limits += [(path, SCRIPT_LINES) for path in under("scripts", suffixes=(".py", ".sh"))]
     code = (".py", ".cu", ".cuh", ".cpp", ".h")
     sources = under(*os.listdir(ROOT), suffixes=code)
-    limits += [(path, FILE_LINES + (label(path) in MEASURED)) for path in sources]
+    limits += [(path, LONG_FILES.get(label(path), FILE_LINES)) for path in sources]
     counts = {label(path): (len(lines(path)) - 1, limit) for path, limit in limits}
     assert len(counts) > 50
     assert {name: count for name, count in counts.items() if count[0] > count[1]} == {}
+    assert {name: counts[name][0] for name in LONG_FILES} == LONG_FILES
 
 
 def is_device_code(node: ast.AST) -> bool:
@@ -149,16 +152,17 @@ def cuda_functions(text: str) -> list[tuple[int, bool, int]]:
 
 
 def test_cuda_functions_stay_short():
-    long = []
+    long, wide = [], {}
     for path in under("solutions", suffixes=(".cu", ".cuh", ".h")):
         text = path.read_text(encoding="utf-8")
         for line, is_kernel, count in cuda_functions(text):
             if count > (KERNEL_LINES if is_kernel else FUNCTION_LINES):
                 long.append(f"{label(path)}:{line}: {count} lines")
-        most = LINE_CHARACTERS + (label(path) in MEASURED)
-        wide = [n for n, line in enumerate(lines(path), 1) if len(line) > most]
-        long += [f"{label(path)}:{n}: over {LINE_CHARACTERS} characters" for n in wide]
+        for number, line in enumerate(lines(path), 1):
+            if len(line) > LINE_CHARACTERS:
+                wide[f"{label(path)}:{number}"] = len(line)
     assert long == []
+    assert wide == LONG_LINES, f"characters, over {LINE_CHARACTERS}"
 
 
 def test_the_cuda_line_count_counts():

@@ -212,6 +212,7 @@ def test_every_declared_constant_of_the_real_rooms_stands_where_it_is_said_to():
         ("dsa_attention", "num_tokens", "kernel.py:NATIVE_CLUSTERS[0].limit"),
         ("dsa_attention", "num_tokens", "kernel.py:NATIVE_CLUSTERS[1].limit"),
         ("gdn_prefill", "num_seqs", "kernel.py:SHARES[0].limit"),
+        ("moe", "seq_len", "kernel.py:NATIVE_WAYS[0].limit"),
     ],
 )
 def test_no_two_declared_limits_are_the_same_for_all_official_workloads(room, axis, constant):

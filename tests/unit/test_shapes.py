@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from harness.devices import DeviceFacts
 from harness.errors import InfrastructureFailure, RecordError, ToolMissing
 from tests import shapes
+from tests.cuda_constants import constants_of
 from tests.packed import build, device
 from tests.shape_families import FAMILIES, Family
 from tests.shapes import KEPT, Row, cliffs, describe, interpolate, keep, load, ratio_of, render
@@ -316,10 +318,33 @@ def test_rates_are_a_line_below_the_table(monkeypatch):
 
 def test_a_long_sequence_of_prefill_is_held_against_a_library_and_linearity():
     one, *more = FAMILIES["gdn_prefill"]
-    assert one.sizes[-3:] == one.rates == (8192, 16384, 65536)
+    assert one.rates == (8192, 16384, 65536) and one.sizes[-2:] == one.rates[-2:]
     assert (one.peers, one.against) == (("fla",), (65536,))
     assert 16384 in one.between  # on the line through 8192 and 65536, or a cliff
     assert all(not (family.peers or family.rates) for family in more)
+
+
+def both_sides(limits):
+    return {size for limit in limits for size in (limit, limit + 1)}
+
+
+def test_borders_of_prefills_choice_have_a_size_on_both_sides():
+    kernel = sys.modules[build("gdn_prefill")._callable.__module__]
+    plan = constants_of("gdn_prefill", "plan.cuh")
+    for family, num_seqs in zip(FAMILIES["gdn_prefill"], (1, 3, 16), strict=True):
+        most = kernel.WALK_TOKENS + kernel.WALK_TOKENS_A_SEQUENCE * num_seqs
+        limits = [min(most, kernel.MOST_WALK_TOKENS)]
+        if num_seqs == 1:
+            limits += [(plan[name] - 1) * plan["CHUNK"] for name in ("SECOND", "THIRD", "FOURTH")]
+        assert both_sides(limits) <= {*family.sizes}
+
+
+def test_borders_of_moes_choice_have_a_size_on_both_sides():
+    kernel = sys.modules[build("moe")._callable.__module__]
+    plan = constants_of("moe", "plan.cuh")
+    limits = [plan[name] for name in ("MOST_FEW", "MOST_IN_PLANES", "MOST_ROUTED")]
+    (family,) = FAMILIES["moe"]
+    assert both_sides([kernel.NATIVE_WAYS[0][0], *limits]) <= {*family.sizes}
 
 
 @pytest.mark.parametrize("room", FAMILIES)
