@@ -138,8 +138,8 @@ LAUNCHES = (
 # tiles than are counted: the portable route's work.
 #   stream   units of 64 weight rows and 16 packed ones spread few hit experts over all SMs.
 #   tiles    256 weight rows and 64 packed ones, beyond 1536 tokens 128: 314.4 us against 321.8 at
-#            T = 96, 334.8 against 342.5 at 128, 351.8 against 366.2 at 256. The first limit has to
-#            be below 96; where, is not measured.
+#            T = 96, 274.4 against 278.5 at 32, but 88.1 against 67.6 at 15, 172.0 against 173.0 at
+#            16, where more experts are hit.
 NATIVE_WAYS = ((16, "stream"), (15872, "tiles"))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 

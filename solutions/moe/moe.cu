@@ -81,6 +81,7 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
     init_barrier(&shared.unit_full[i], 1);
     init_barrier(&shared.unit_free[i], READERS * ARRIVALS_A_WARP);
   }
+  init_barrier(&shared.rows_counted, WORKERS * ARRIVALS_A_WARP);
   fence_barrier_init();
 }
 
@@ -101,13 +102,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     arrive_for_threads(BARRIERS_MADE, THREADS);
     const int ticket = takes ? take_first_ticket(all.told, seen) : 0;
     __syncwarp();
-    sync_threads_of(ROWS_COUNTED, THREADS);
+    wait_cta_phase(&shared.rows_counted, 0);
     feed_weights(shared, all, ticket, count_expert_rows(shared, count_blocks(all)));
     return;
   }
   const uint2 locals = route_tokens(shared, args);
-  arrive_for_threads(ROWS_COUNTED, THREADS);
   sync_threads_of(BARRIERS_MADE, THREADS);
+  arrive_for_warp(&shared.rows_counted);
   pack_tokens(shared, args, locals);
   sync_threads_of(WORKERS_MEET, 32 * WORKERS);
   allow_next_launch();

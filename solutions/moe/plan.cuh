@@ -140,6 +140,7 @@ struct SharedMemory {
   alignas(8) uint64_t weights_full[WEIGHT_STAGES], weights_free[WEIGHT_STAGES];
   uint64_t rows_full[ROW_STAGES], rows_free[ROW_STAGES];
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
+  uint64_t rows_counted;  // packed rows of all experts are there
 };
 
 // Where a ring of barriers stands.

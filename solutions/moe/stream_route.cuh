@@ -17,8 +17,8 @@ namespace {
 
 constexpr int PATIENCE = 32;     // looks at a token, half a microsecond or more each
 // Barriers: of the workers alone; where they wait for those that the warp of the weights makes, and
-// for one another; where that warp waits for the packed rows of all experts.
-constexpr int WORKERS_MEET = 3, BARRIERS_MADE = 4, ROWS_COUNTED = 5;
+// for one another.
+constexpr int WORKERS_MEET = 3, BARRIERS_MADE = 4;
 
 struct StreamArgs {
   Args all;
