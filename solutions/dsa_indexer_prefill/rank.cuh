@@ -14,7 +14,7 @@ constexpr int FEW = 64;  // orders that are ranked by comparing each with all ot
 constexpr uint32_t NO_SCORE = 0, LEAST_ORDER = 1, NAN_ORDER = ~0u - 1;
 
 struct RankMemory {
-  alignas(16) int bins[BINS];
+  alignas(16) int bins[BINS + 4];  // and one for what is in none
   uint64_t warp_sums[32];
   int found_bin, found_above;
   int stored[2];  // how many above the bracket, how many in it
@@ -109,7 +109,9 @@ struct Visit {
 // `low`, which is 1 or more, do not count. Each pass counts in 2048 equal bins and goes on in one:
 // three at most, until only `enough` orders are left in the bracket, or one value. Called by the
 // first THREADS threads of the CTA; visit(take) calls take(order) for each of a thread's orders.
-template <int THREADS, typename Visit>
+// IN_REGISTERS: where most of these are no branch is needed, which would wait for each; of others
+// all are on their way before one is used only as long as a branch is in between.
+template <int THREADS, bool IN_REGISTERS, typename Visit>
 __device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int need, uint32_t low,
                                              uint32_t high, int enough, Visit visit) {
   constexpr int EACH = BINS / THREADS;
@@ -126,7 +128,9 @@ __device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int 
     sync_first<THREADS>();
     visit([&](uint32_t order) {
       const uint32_t offset = order - low;  // NO_SCORE wraps, as low is more
-      if (offset <= span) atomicAdd(&memory.bins[offset >> shift], 1);
+      if (IN_REGISTERS || offset <= span) {
+        atomicAdd(&memory.bins[offset <= span ? offset >> shift : BINS], 1);
+      }
     });
     sync_first<THREADS>();
     const int top = BINS - 1 - EACH * threadIdx.x;  // the highest of my bins

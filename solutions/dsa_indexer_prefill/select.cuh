@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(GUESSING) threshold_kernel(const __grid_consta
   const Samples samples(args, query, range);
   const auto order_at = [&](int i) { return order_of(samples.scores[i]); };
   const Visit<GUESSING, 12, decltype(order_at)> visit = {samples.count, order_at};
-  const Bracket bracket = find_rank<GUESSING>(memory, samples.count, samples.need,
+  const Bracket bracket = find_rank<GUESSING, false>(memory, samples.count, samples.need,
                                               order_of(-INFINITY), NAN_ORDER, CLOSE, visit);
   if (threadIdx.x == 0) args.thresholds[query] = threshold_of(bracket.low);
 }
@@ -138,6 +138,7 @@ struct Selection {
 
 // The ids of a range of at most 2048 keys, then -1.
 __device__ __forceinline__ void list_range(const Range& range, int* ids) {
+#pragma unroll 1
   for (int at = 4 * threadIdx.x; at < TOPK; at += 4 * SELECTING) {
     const int first = range.start + at, count = range.length - at;
     const int4 four = {count > 0 ? first : -1, count > 1 ? first + 1 : -1,
@@ -182,8 +183,8 @@ __device__ __forceinline__ int find_segments(Selection& shared, const Args& args
     const uint32_t segment = before / ONE, first = before % ONE, end = first + counts[i];
     shared.from[segment] = found[i] * CAPACITY - first;
     if (first % 32 > 0) atomicOr(&shared.words()[first / 32].begins, 1u << first % 32);
-#pragma unroll 1
-    for (uint32_t word = (first + 31) / 32; 32 * word < end; ++word) {
+#pragma unroll 4
+    for (uint32_t word = (first + 31) / 32; word < (end + 31) / 32; ++word) {
       shared.words()[word].segment = segment;
     }
     before += counts[i] + ONE;
@@ -266,6 +267,7 @@ struct Candidates {
   __device__ __forceinline__ void visit(Take take) const {
 #pragma unroll
     for (int j = 0; j < KEPT; ++j) take(kept[j], kept_ids[j]);
+#pragma unroll 4
     for (int i = threadIdx.x; i < more; i += SELECTING) take(orders[i], ids[i]);
   }
 };
@@ -320,6 +322,7 @@ __global__ void __launch_bounds__(SELECTING, 4) select_kernel(const __grid_const
   allow_next_launch();
   const Range range = load_range(args, query);
   if (threadIdx.x == 0) shared.is_dropped = 0, shared.rank.least_less_1 = ~0u, shared.rank.most = 0;
+#pragma unroll 1
   for (int i = threadIdx.x; i < Selection::words_of(args.most_candidates); i += SELECTING) {
     shared.words()[i] = {0, 0};
   }
@@ -335,7 +338,7 @@ __global__ void __launch_bounds__(SELECTING, 4) select_kernel(const __grid_const
   const auto visit = [&](auto take) {
     candidates.visit([&](uint32_t order, int) { take(order); });
   };
-  const Bracket bracket = find_rank<SELECTING>(
+  const Bracket bracket = find_rank<SELECTING, true>(
       shared.rank, count, TOPK, shared.rank.least_less_1 + 1, shared.rank.most, FEW, visit);
   store_ids(shared.rank, candidates, bracket, ids);
 }

@@ -197,7 +197,7 @@ struct Sink<Mode::REPAIR> {
       const auto at = [&](int i) { return found[i]; };
       const Visit<COMPUTING, 2, decltype(at)> visit = {length, at};
       const Bracket bracket =
-          find_rank<COMPUTING>(shared.rank, length, TOPK, LEAST_ORDER, NAN_ORDER, FEW, visit);
+          find_rank<COMPUTING, false>(shared.rank, length, TOPK, LEAST_ORDER, NAN_ORDER, FEW, visit);
       store_best<COMPUTING, 1>(shared.rank, length, TOPK, bracket, at,
                                [&](int i) { return start + i; },
                                args.ids + static_cast<int64_t>(query) * TOPK);
