@@ -113,10 +113,10 @@ struct Word {
 
 // In shared memory. Words follow it, then the orders and the ids that no register keeps.
 struct Selection {
-  RankMemory rank;  // whose bins become the ids of the best
-  int from[MOST_PIECES * SEGMENTS];  // of a segment that is not empty: its place, less candidates
-                                     // before it
-  int is_dropped;                    // a candidate was
+  RankMemory rank;  // its bins become the ids of the best
+  // Of a segment, empty ones left out: the place of its first, less the candidates before it.
+  int from[MOST_PIECES * SEGMENTS];
+  int is_dropped;  // a candidate was
   __host__ __device__ static int words_of(int most_candidates) {
     return max((most_candidates + KEPT_BY_CTA - 1) / KEPT_BY_CTA, 1) * (KEPT_BY_CTA / 32);
   }
@@ -147,7 +147,8 @@ __device__ __forceinline__ void list_range(const Range& range, int* ids) {
   }
 }
 
-// Finds the query's segments. Returns how many candidates they hold; 0 where the certificate fails.
+// Finds the query's segments, and which of them each candidate is in: a warp's 32, one after the
+// other, are those of a word. Returns how many there are; 0 where the certificate fails.
 __device__ __forceinline__ int find_segments(Selection& shared, const Args& args, int query) {
   constexpr int EACH = (MOST_PIECES * SEGMENTS + SELECTING - 1) / SELECTING;
   constexpr int ONE = 1 << 20;  // segment, in a sum with candidates, of which there are fewer
@@ -236,8 +237,8 @@ struct Candidates {
   }
 
   // The first-th and later ones, of which there are `left`. All are on their way before one is used.
-  template <int BATCH = 8>
   __device__ __forceinline__ void load(Selection& shared, const Args& args, int first, int left) {
+    constexpr int BATCH = 8;  // segments looked up at once
     const uint32_t up_to_me = (2u << threadIdx.x % 32) - 1;
     const Word* words = shared.words() + first / 32u;
     uint2 found[KEPT];
