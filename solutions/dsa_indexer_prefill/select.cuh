@@ -236,7 +236,7 @@ struct Candidates {
     }
   }
 
-  // The first-th and later ones, of which there are `left`. All are on their way before one is used.
+  // The first-th and later ones, of which there are `left`. All are requested before one is used.
   __device__ __forceinline__ void load(Selection& shared, const Args& args, int first, int left) {
     constexpr int BATCH = 8;  // segments looked up at once
     const uint32_t up_to_me = (2u << threadIdx.x % 32) - 1;

@@ -196,8 +196,8 @@ struct Sink<Mode::REPAIR> {
       const uint32_t* found = orders_of(args, member) + start;
       const auto at = [&](int i) { return found[i]; };
       const Visit<COMPUTING, 2, decltype(at)> visit = {length, at};
-      const Bracket bracket =
-          find_rank<COMPUTING, false>(shared.rank, length, TOPK, LEAST_ORDER, NAN_ORDER, FEW, visit);
+      const Bracket bracket = find_rank<COMPUTING, false>(shared.rank, length, TOPK, LEAST_ORDER,
+                                                          NAN_ORDER, FEW, visit);
       store_best<COMPUTING, 1>(shared.rank, length, TOPK, bracket, at,
                                [&](int i) { return start + i; },
                                args.ids + static_cast<int64_t>(query) * TOPK);

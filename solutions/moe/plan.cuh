@@ -103,8 +103,8 @@ struct Tuning {
 };
 constexpr int WEIGHT_STAGES = Tuning::WEIGHT_STAGES, ROW_STAGES = Tuning::ROW_STAGES;
 
-// A unit is 64 rows of one expert's weights times all of its packed rows, all of k. An expert has at
-// most a row a token. Its threads: two warpgroups that multiply, up to eight packed rows each, a
+// A unit is 64 rows of one expert's weights times all of its packed rows, all of k. An expert has
+// at most a row a token. Its threads: two warpgroups that multiply, up to eight packed rows each, a
 // warp that requests weights, three that request packed rows.
 constexpr int UNIT_WEIGHTS = 64, UNIT_ROWS = 16;
 constexpr int MOST_STREAMED = UNIT_ROWS;     // tokens of stream_kernel

@@ -35,7 +35,7 @@ FUNCTION_LINES, KERNEL_LINES = 60, 150
 LINE_CHARACTERS = 100
 # Too long, but measured as they are: the room's next change mends them. Lines of a file; characters
 # of the line that a place names.
-LONG_FILES = {"solutions/gdn_prefill/kernel.py": 601}
+LONG_FILES: dict[str, int] = {}
 LONG_LINES = {"solutions/dsa_attention/plan.cuh:24": 101}
 MAX_FILE_BYTES = 1 << 20
 
