@@ -44,6 +44,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "feed.cuh"
 #include "plan.cuh"
 #include "register_shares.cuh"
 #include "scan.cuh"
@@ -59,9 +60,15 @@ __global__ void __launch_bounds__(SOLVE_THREADS, 1)
     solve_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SolveCta& cta = *reinterpret_cast<SolveCta*>(memory);
+  const int warp = __shfl_sync(FULL, threadIdx.x / 32, 0), feeding = warp - SOLVING / 32;
+  if (feeding >= 0 && threadIdx.x % 32 == 0) init_barriers(cta.teams[feeding].barriers);
   order_sequences(cta.order, args);
-  __syncthreads();  // the order is there
-  solve_tasks(cta, cta.teams[__shfl_sync(FULL, threadIdx.x / TEAM, 0)], args);
+  __syncthreads();  // the order and the barriers are there
+  if (feeding >= 0) {
+    feed_team(cta, cta.teams[feeding], args, feeding);
+  } else {
+    solve_tasks(cta, cta.teams[warp / (TEAM / 32)], args);
+  }
 }
 
 // Grid: scan_ctas, one an SM. MAY_CUT: args.most_later > 0; others fetch less code.
