@@ -22,7 +22,8 @@ namespace {
 
 // By one thread; a barrier comes behind it.
 __device__ __forceinline__ void init_barriers(TeamBarriers& barriers) {
-  for (uint64_t* barrier : {&barriers.rows, &barriers.gates, &barriers.apart, &barriers.free}) {
+  init_barrier(&barriers.rows, 32);
+  for (uint64_t* barrier : {&barriers.gates, &barriers.apart, &barriers.free}) {
     init_barrier(barrier, ARRIVALS_A_WARP);
   }
   for (uint64_t* barrier : {&barriers.operands, &barriers.reads, &barriers.done}) {
@@ -50,34 +51,24 @@ __device__ __forceinline__ RawGates load_gates(const Args& args, const Task& tas
 }
 static_assert(SERVED == 2, "a word is a pair of heads");
 
-// Rows of keys and queries, two of each a lane, and what task they are of. Those behind the chunk's
-// last token are zero. None but `rows` waits for a task without tokens.
+// Keys and queries and what task they are of. Rows behind the chunk's last token are zero. Of a task
+// without tokens nothing comes.
 __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& args,
                                              const Task& task) {
   const int lane = threadIdx.x % 32;
-  constexpr int ROW = DIM * sizeof(__nv_bfloat16);
-  if (0 < task.tokens && task.tokens < CHUNK) {
-    for (int at = task.tokens * (ROW / 16) + lane; at < CHUNK * (ROW / 16); at += 32) {
-      shared.raw_keys[at] = shared.raw_queries[at] = int4{0, 0, 0, 0};
-    }
-    publish_shared();  // the next task's rows come there
-  }
   if (lane == 0) shared.task = task;
-  __syncwarp();
-  uint64_t* rows = &shared.barriers.rows;
-  if (lane == 0) {
-    arrive_expecting(rows, task.tokens * 2 * ROW);
-  } else if (lane < ARRIVALS_A_WARP) {
-    arrive(rows);
+  if (task.tokens > 0) {
+    const int64_t first = (int64_t{task.first} * QK_HEADS + task.qk_head) * DIM + lane % 16 * 8;
+#pragma unroll 4
+    for (int pair = 0; pair < CHUNK / 2; ++pair) {
+      const int row = 2 * pair + lane / 16, at = 32 * pair + lane;
+      const bool is_token = row < task.tokens;
+      const int64_t offset = first + (is_token ? row : 0) * (QK_HEADS * DIM);
+      copy_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
+      copy_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
+    }
   }
-#pragma unroll
-  for (int i = 0; i < CHUNK / 32; ++i) {
-    const int row = lane + 32 * i;
-    if (row >= task.tokens) continue;
-    const int64_t offset = (int64_t{task.first + row} * QK_HEADS + task.qk_head) * DIM;
-    copy_bulk(shared.raw_keys + row * (ROW / 16), args.k + offset, ROW, rows);
-    copy_bulk(shared.raw_queries + row * (ROW / 16), args.q + offset, ROW, rows);
-  }
+  arrive_with_copies(&shared.barriers.rows);
 }
 
 // Of a lane's two tokens and both heads.

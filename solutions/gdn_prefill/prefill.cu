@@ -60,14 +60,18 @@ __global__ void __launch_bounds__(SOLVE_THREADS, 1)
     solve_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SolveCta& cta = *reinterpret_cast<SolveCta*>(memory);
-  const int warp = __shfl_sync(FULL, threadIdx.x / 32, 0), feeding = warp - SOLVING / 32;
-  if (feeding >= 0 && threadIdx.x % 32 == 0) init_barriers(cta.teams[feeding].barriers);
+  const int warp = share(threadIdx.x / 32), team = share(threadIdx.x / TEAM);
+  const int feeding = warp - SOLVING / 32;
+  const bool feeds = feeding >= 0 && feeding < Tuning::SOLVE_TEAMS;
+  if (feeds && threadIdx.x % 32 == 0) init_barriers(cta.teams[feeding].barriers);
   order_sequences(cta.order, args);
   __syncthreads();  // the order and the barriers are there
-  if (feeding >= 0) {
-    feed_team(cta, cta.teams[feeding], args, feeding);
+  if (team < Tuning::SOLVE_TEAMS) {
+    take_registers<Tuning::SOLVE_REGISTERS>();
+    solve_tasks(cta, cta.teams[team], args);
   } else {
-    solve_tasks(cta, cta.teams[warp / (TEAM / 32)], args);
+    give_registers<Tuning::FEED_REGISTERS>();
+    if (feeds) feed_team(cta, cta.teams[feeding], args, feeding);
   }
 }
 

@@ -20,10 +20,12 @@
 
 namespace {
 
-// A team of a CTA takes a task after the other; a warpgroup of it a v head. Behind all teams each
-// has a warp that finds its tasks and their gates, requests, stores and reports: feed.cuh.
+// A team of a CTA takes a task after the other; a warpgroup of it a v head. In a warpgroup behind
+// all teams each has a warp that finds its tasks and their gates, requests, stores and reports:
+// feed.cuh.
 constexpr int TEAM = SERVED * 128, SOLVING = Tuning::SOLVE_TEAMS * TEAM;
-constexpr int SOLVE_THREADS = SOLVING + Tuning::SOLVE_TEAMS * 32;
+constexpr int SOLVE_THREADS = SOLVING + 128;
+static_assert(Tuning::SOLVE_TEAMS <= 4, "a warp a team");
 
 __device__ __forceinline__ int team_thread() { return threadIdx.x % TEAM; }
 
@@ -47,8 +49,8 @@ __device__ __forceinline__ void sync_head() {
 
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
 
-// Each ends a phase a task. Arrivals of the feeding warp: rows, gates, apart, free; of the team's
-// warps: operands, reads, done.
+// Each ends a phase a task. Arrivals of the feeding warp: rows (each lane with its copies), gates,
+// apart, free; of the team's warps: operands, reads, done.
 struct TeamBarriers {
   uint64_t rows;      // task, keys and queries as they come
   uint64_t gates;     // gates; `below` of the task before has been stored
@@ -352,16 +354,21 @@ struct Sums {
   }
 };
 
-// sums [16 x 16] += terms [16 x 16] times right [16 x 16], in tiles of 8 x 8.
+// sums [16 x 16] += terms [16 x 16] times right [16 x 16], in tiles of 8 x 8. What needs the low
+// terms, which are there last, comes last.
 __device__ __forceinline__ void multiply_terms(const Terms& terms, const Terms& right,
                                                Sums& sums) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const uint32_t* high = right.high + 2 * half;
     const uint32_t* low = right.low + 2 * half;
-    multiply_f16(sums.x[0][half], terms.high, high[0], high[1]);
-    multiply_f16(sums.x[1][half], terms.low, high[0], high[1]);
     multiply_f16(sums.x[1][half], terms.high, low[0], low[1]);
+    multiply_f16(sums.x[0][half], terms.high, high[0], high[1]);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t* high = right.high + 2 * half;
+    multiply_f16(sums.x[1][half], terms.low, high[0], high[1]);
   }
 }
 
@@ -395,29 +402,33 @@ __device__ __forceinline__ Terms load_inverse(const SolveMemory& shared, int hea
 }
 
 // rows [16 x 64] = rows [16 block, +16) of the transposed inverse of I + A, Y. With D the inverses
-// of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T, block after block.
+// of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T. As soon as a block is there, all sums
+// get their part of it: only that of the next block is in the chain.
 __device__ __forceinline__ void merge_corners(const SolveMemory& shared, int head, int block,
                                               Terms (&rows)[BLOCKS]) {
+  Sums sums[BLOCKS] = {};
 #pragma unroll
-  for (int i = 0; i < BLOCKS; ++i) {
-    if (i < block) {
-      rows[i] = {};
-    } else if (i == block) {
-      rows[i] = load_inverse<true>(shared, head, i);
+  for (int m = 0; m < BLOCKS; ++m) {
+    if (m < block) {
+      rows[m] = {};
+      continue;
+    }
+    if (m == block) {
+      rows[m] = load_inverse<true>(shared, head, m);
     } else {
-      const Terms inverse = load_inverse<false>(shared, head, i);
-      Sums sums = {}, merged = {};
-#pragma unroll
-      for (int m = 0; m < i; ++m) {
-        if (m >= block) multiply_terms(rows[m], load_block(shared, head, i, m), sums);
-      }
+      const Terms inverse = load_inverse<false>(shared, head, m);
+      Sums merged = {};
       float x[8];
 #pragma unroll
-      for (int part = 0; part < 8; ++part) x[part] = -sums[part];
+      for (int part = 0; part < 8; ++part) x[part] = -sums[m][part];
       multiply_terms(split_sums(x), inverse, merged);
 #pragma unroll
       for (int part = 0; part < 8; ++part) x[part] = merged[part];
-      rows[i] = split_sums(x);
+      rows[m] = split_sums(x);
+    }
+#pragma unroll
+    for (int i = m + 1; i < BLOCKS; ++i) {
+      multiply_terms(rows[m], load_block(shared, head, i, m), sums[i]);
     }
   }
 }
