@@ -1,5 +1,6 @@
-// What the warp beside a team of solve_kernel does: it finds tasks and their gates, requests rows,
-// stores what the team leaves and tells the scan, so that the team waits for none of this.
+// What the two warps beside a team of solve_kernel do, so that the team waits for none of it: each
+// finds the gates of a v head, the first also requests rows, stores what the team leaves and tells
+// the scan. Both find the team's tasks for themselves.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ namespace {
 // By one thread; a barrier comes behind it.
 __device__ __forceinline__ void init_barriers(TeamBarriers& barriers) {
   init_barrier(&barriers.rows, 32);
-  for (uint64_t* barrier : {&barriers.gates, &barriers.apart, &barriers.free}) {
+  init_barrier(&barriers.gates, SERVED * ARRIVALS_A_WARP);
+  for (uint64_t* barrier : {&barriers.apart, &barriers.free}) {
     init_barrier(barrier, ARRIVALS_A_WARP);
   }
   for (uint64_t* barrier : {&barriers.operands, &barriers.reads, &barriers.done}) {
@@ -71,72 +73,63 @@ __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& ar
   arrive_with_copies(&shared.barriers.rows);
 }
 
-// Of a lane's two tokens and both heads.
+// Of a lane's two tokens.
 struct Gates {
-  float2 elapsed[SERVED][2];
-  float remaining[SERVED][2], within[SERVED][2], beta[SERVED][2];
+  float2 elapsed[2];
+  float2 remaining, within, beta;
 };
 
-// Sums in fp64: next to a g of 0 those of g near 1 remain.
-__device__ __forceinline__ Gates find_gates(const Args& args, const Task& task,
-                                            const RawGates& raw) {
+// Two tokens a lane. Sums in fp64: next to a g of 0 those of g near 1 remain.
+__device__ __forceinline__ Gates find_gates(const Args& args, const Task& task, const RawGates& raw,
+                                            int served) {
   const int lane = threadIdx.x % 32;
-  Gates gates;
-  double log_g[SERVED][2], sum[SERVED];
+  const Head head = load_head(args, task.qk_head * SERVED + served);
+  double log_g[2];
+  float beta[2];
 #pragma unroll
-  for (int head = 0; head < SERVED; ++head) {
-    const Head of = load_head(args, task.qk_head * SERVED + head);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const bool is_token = 2 * lane + i < task.tokens;
-      const float2 a = widen_bf16(raw.a[i]), b = widen_bf16(raw.b[i]);
-      const float log = log_decay(of, head == 0 ? a.x : a.y);
-      log_g[head][i] = is_token ? LOG2_E * log : 0.0;
-      gates.beta[head][i] = is_token ? write_strength(head == 0 ? b.x : b.y) : 0.0f;
-    }
-    sum[head] = log_g[head][0] + log_g[head][1];
+  for (int i = 0; i < 2; ++i) {
+    const bool is_token = 2 * lane + i < task.tokens;
+    const float2 a = widen_bf16(raw.a[i]), b = widen_bf16(raw.b[i]);
+    log_g[i] = is_token ? LOG2_E * log_decay(head, served ? a.y : a.x) : 0.0;
+    const float strength = write_strength(served ? b.y : b.x);
+    beta[i] = is_token ? strength : 0.0f;
   }
+  double sum = log_g[0] + log_g[1];
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
-#pragma unroll
-    for (int head = 0; head < SERVED; ++head) {
-      const double other = __shfl_up_sync(FULL, sum[head], step);
-      if (lane >= step) sum[head] += other;
-    }
+    const double other = __shfl_up_sync(FULL, sum, step);
+    if (lane >= step) sum += other;
   }
+  const double total = __shfl_sync(FULL, sum, 31);
+  const double block_end = __shfl_sync(FULL, sum, lane | (BLOCK / 2 - 1));
+  const double elapsed[2] = {sum - log_g[1], sum};
+  const auto fade_to = [&](double end) {
+    return float2{exp2_approx(static_cast<float>(end - elapsed[0])),
+                  exp2_approx(static_cast<float>(end - elapsed[1]))};
+  };
+  Gates gates;
 #pragma unroll
-  for (int head = 0; head < SERVED; ++head) {
-    const double total = __shfl_sync(FULL, sum[head], 31);
-    const double block_end = __shfl_sync(FULL, sum[head], lane | (BLOCK / 2 - 1));
-    const double elapsed[2] = {sum[head] - log_g[head][1], sum[head]};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float high = elapsed[i];
-      gates.elapsed[head][i] = {high, static_cast<float>(elapsed[i] - high)};
-      gates.remaining[head][i] = exp2_approx(static_cast<float>(total - elapsed[i]));
-      gates.within[head][i] = exp2_approx(static_cast<float>(block_end - elapsed[i]));
-    }
+  for (int i = 0; i < 2; ++i) {
+    const float high = elapsed[i];
+    gates.elapsed[i] = {high, static_cast<float>(elapsed[i] - high)};
   }
+  gates.remaining = fade_to(total);
+  gates.within = fade_to(block_end);
+  gates.beta = {beta[0], beta[1]};
   return gates;
 }
 
 __device__ __forceinline__ void store_gates(SolveMemory& shared, const Args& args,
-                                            const Task& task, const Gates& gates) {
+                                            const Task& task, int served, const Gates& gates) {
   const int row = threadIdx.x % 32 * 2;
-#pragma unroll
-  for (int head = 0; head < SERVED; ++head) {
-    const float2(&elapsed)[2] = gates.elapsed[head];
-    const auto store = [&](float* to, const float (&x)[2]) {
-      *reinterpret_cast<float2*>(to + row) = {x[0], x[1]};
-    };
-    *reinterpret_cast<float4*>(&shared.elapsed[head][row]) = {elapsed[0].x, elapsed[0].y,
-                                                              elapsed[1].x, elapsed[1].y};
-    store(shared.remaining[head], gates.remaining[head]);
-    store(shared.within[head], gates.within[head]);
-    store(shared.beta[head], gates.beta[head]);
-    float* carry = solved_of(args, task.slot, task.qk_head * SERVED + head)->carry;
-    store(carry, {exp2_approx(elapsed[0].x), exp2_approx(elapsed[1].x)});
-  }
+  const float2 first = gates.elapsed[0], second = gates.elapsed[1];
+  const auto store = [&](float* to, float2 x) { *reinterpret_cast<float2*>(to + row) = x; };
+  *reinterpret_cast<float4*>(&shared.elapsed[served][row]) = {first.x, first.y, second.x, second.y};
+  store(shared.remaining[served], gates.remaining);
+  store(shared.within[served], gates.within);
+  store(shared.beta[served], gates.beta);
+  store(solved_of(args, task.slot, task.qk_head * SERVED + served)->carry,
+        {exp2_approx(first.x), exp2_approx(second.x)});
 }
 
 __device__ __forceinline__ void store_operands(const SolveMemory& shared, const Args& args,
@@ -164,51 +157,59 @@ __device__ __forceinline__ void store_writes(const SolveMemory& shared, const Ar
   }
 }
 
-// By a whole warp, for the team. Bulk stores are its first lane's.
+// By a whole warp, for the team. Bulk stores are the first lane's.
 __device__ __forceinline__ void feed_team(SolveCta& cta, SolveMemory& shared, const Args& args,
-                                          int team) {
+                                          int team, int served) {
   Numbers numbers(args, team);
-  const bool is_storing = threadIdx.x % 32 == 0;
+  const bool is_first = served == 0, is_storing = is_first && threadIdx.x % 32 == 0;
   const int tasks = count_tasks(cta, args);
   TeamBarriers& barriers = shared.barriers;
-  Task task = find_task(cta.order, args, tasks, numbers), before = {0, 0, 0, 0};
-  RawGates raw = load_gates(args, task);
-  request_task(shared, args, task);
   const auto free_place = [&](uint64_t* barrier) {
     if (is_storing) finish_bulk_reads();
     __syncwarp();
     arrive_for_warp(barrier);
   };
+  Task task = {0, 0, 0, 0}, before = task;
+  RawGates raw;
+  // The first round has no task yet.
 #pragma unroll 1
-  for (uint32_t parity = 0; task.tokens > 0; parity ^= 1) {
-    const Gates gates = find_gates(args, task, raw);
-    if (before.tokens > 0) {
-      wait_cta_phase(&barriers.done, parity ^ 1);
-      if (is_storing) store_writes(shared, args, before);
+  for (uint32_t parity = 1;; parity ^= 1) {
+    if (task.tokens > 0) {
+      const Gates gates = find_gates(args, task, raw, served);
+      if (before.tokens > 0) {
+        wait_cta_phase(&barriers.done, parity ^ 1);
+        if (is_storing) store_writes(shared, args, before);
+      }
+      store_gates(shared, args, task, served, gates);
+      free_place(&barriers.gates);
     }
-    store_gates(shared, args, task, gates);
-    free_place(&barriers.gates);
     const Task next = find_task(cta.order, args, tasks, numbers);
     raw = load_gates(args, next);
-    wait_cta_phase(&barriers.operands, parity);
-    if (is_storing) store_operands(shared, args, task);
-    request_task(shared, args, next);
-    free_place(&barriers.apart);
-    if (is_storing && before.tokens > 0) {
-      finish_bulk_stores_before();
-      count_release(parts_of(args, before.slot, before.qk_head));
+    if (task.tokens > 0 && is_first) {
+      wait_cta_phase(&barriers.operands, parity);
+      if (is_storing) store_operands(shared, args, task);
+    }
+    if (is_first) request_task(shared, args, next);
+    if (task.tokens > 0 && is_first) {
+      free_place(&barriers.apart);
+      if (is_storing && before.tokens > 0) {
+        finish_bulk_stores_before();
+        count_release(parts_of(args, before.slot, before.qk_head));
+      }
+      wait_cta_phase(&barriers.reads, parity);
+      if (is_storing) store_reads(shared, args, task);
+      free_place(&barriers.free);
     }
     before = task;
     task = next;
-    wait_cta_phase(&barriers.reads, parity);
-    if (is_storing) store_reads(shared, args, before);
-    free_place(&barriers.free);
     if (task.tokens > 0) continue;
+    if (before.tokens == 0 || !is_first) break;
     wait_cta_phase(&barriers.done, parity);
-    if (!is_storing) continue;
+    if (!is_storing) break;
     store_writes(shared, args, before);
     finish_bulk_stores();
     count_release(parts_of(args, before.slot, before.qk_head));
+    break;
   }
 }
 

@@ -60,10 +60,10 @@ __global__ void __launch_bounds__(SOLVE_THREADS, 1)
     solve_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SolveCta& cta = *reinterpret_cast<SolveCta*>(memory);
-  const int warp = share(threadIdx.x / 32), team = share(threadIdx.x / TEAM);
-  const int feeding = warp - SOLVING / 32;
-  const bool feeds = feeding >= 0 && feeding < Tuning::SOLVE_TEAMS;
-  if (feeds && threadIdx.x % 32 == 0) init_barriers(cta.teams[feeding].barriers);
+  const int team = share(threadIdx.x / TEAM), feeding = share(threadIdx.x / 32) - SOLVING / 32;
+  if (feeding >= 0 && feeding < Tuning::SOLVE_TEAMS && threadIdx.x % 32 == 0) {
+    init_barriers(cta.teams[feeding].barriers);
+  }
   order_sequences(cta.order, args);
   __syncthreads();  // the order and the barriers are there
   if (team < Tuning::SOLVE_TEAMS) {
@@ -71,7 +71,8 @@ __global__ void __launch_bounds__(SOLVE_THREADS, 1)
     solve_tasks(cta, cta.teams[team], args);
   } else {
     give_registers<Tuning::FEED_REGISTERS>();
-    if (feeds) feed_team(cta, cta.teams[feeding], args, feeding);
+    const int fed = feeding % Tuning::SOLVE_TEAMS;
+    feed_team(cta, cta.teams[fed], args, fed, feeding / Tuning::SOLVE_TEAMS);
   }
 }
 

@@ -21,11 +21,12 @@
 namespace {
 
 // A team of a CTA takes a task after the other; a warpgroup of it a v head. In a warpgroup behind
-// all teams each has a warp that finds its tasks and their gates, requests, stores and reports:
-// feed.cuh.
+// all teams each has two warps that find gates and tasks, request, store and report: feed.cuh.
 constexpr int TEAM = SERVED * 128, SOLVING = Tuning::SOLVE_TEAMS * TEAM;
 constexpr int SOLVE_THREADS = SOLVING + 128;
-static_assert(Tuning::SOLVE_TEAMS <= 4, "a warp a team");
+static_assert(Tuning::SOLVE_TEAMS * SERVED * 32 == 128, "a warp a team and v head");
+static_assert(SOLVING * Tuning::SOLVE_REGISTERS + 128 * Tuning::FEED_REGISTERS <=
+                  SOLVE_THREADS * 96, "what a CTA of so many threads begins with");
 
 __device__ __forceinline__ int team_thread() { return threadIdx.x % TEAM; }
 
@@ -49,8 +50,8 @@ __device__ __forceinline__ void sync_head() {
 
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
 
-// Each ends a phase a task. Arrivals of the feeding warp: rows (each lane with its copies), gates,
-// apart, free; of the team's warps: operands, reads, done.
+// Each ends a phase a task. Arrivals of the feeding warps: rows (each lane with its copies), gates
+// (both), apart, free; of the team's warps: operands, reads, done.
 struct TeamBarriers {
   uint64_t rows;      // task, keys and queries as they come
   uint64_t gates;     // gates; `below` of the task before has been stored
