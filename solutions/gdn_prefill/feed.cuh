@@ -53,21 +53,22 @@ __device__ __forceinline__ RawGates load_gates(const Args& args, const Task& tas
 }
 static_assert(SERVED == 2, "a word is a pair of heads");
 
-// Keys and queries and what task they are of. Rows behind the chunk's last token are zero. Of a task
-// without tokens nothing comes.
+// Keys and queries and what task they are of. Rows behind the chunk's last token are zero; of these
+// nothing is read, wherever they would lie. Of a task without tokens nothing comes.
 __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& args,
                                              const Task& task) {
   const int lane = threadIdx.x % 32;
   if (lane == 0) shared.task = task;
   if (task.tokens > 0) {
-    const int64_t first = (int64_t{task.first} * QK_HEADS + task.qk_head) * DIM + lane % 16 * 8;
-#pragma unroll 4
-    for (int pair = 0; pair < CHUNK / 2; ++pair) {
-      const int row = 2 * pair + lane / 16, at = 32 * pair + lane;
-      const bool is_token = row < task.tokens;
-      const int64_t offset = first + (is_token ? row : 0) * (QK_HEADS * DIM);
-      copy_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
-      copy_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
+    constexpr int NEXT = QK_HEADS * DIM;  // row
+    const int64_t first = (int64_t{task.first} * QK_HEADS + task.qk_head) * DIM +
+                          lane / 16 * NEXT + lane % 16 * 8;
+    const int left = task.tokens - lane / 16;
+#pragma unroll 8
+    for (int row = 0; row < CHUNK; row += 2) {
+      const int at = row * (DIM / 8) + lane;
+      copy_chunk_or_clear(&shared.raw_keys[at], args.k + first + row * NEXT, row < left);
+      copy_chunk_or_clear(&shared.raw_queries[at], args.q + first + row * NEXT, row < left);
     }
   }
   arrive_with_copies(&shared.barriers.rows);
@@ -183,15 +184,15 @@ __device__ __forceinline__ void feed_team(SolveCta& cta, SolveMemory& shared, co
       store_gates(shared, args, task, served, gates);
       free_place(&barriers.gates);
     }
-    const Task next = find_task(cta.order, args, tasks, numbers);
-    raw = load_gates(args, next);
     if (task.tokens > 0 && is_first) {
       wait_cta_phase(&barriers.operands, parity);
       if (is_storing) store_operands(shared, args, task);
+      free_place(&barriers.apart);
     }
+    const Task next = find_task(cta.order, args, tasks, numbers);
+    raw = load_gates(args, next);
     if (is_first) request_task(shared, args, next);
     if (task.tokens > 0 && is_first) {
-      free_place(&barriers.apart);
       if (is_storing && before.tokens > 0) {
         finish_bulk_stores_before();
         count_release(parts_of(args, before.slot, before.qk_head));
