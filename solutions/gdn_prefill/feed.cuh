@@ -23,7 +23,7 @@ namespace {
 
 // By one thread; a barrier comes behind it.
 __device__ __forceinline__ void init_barriers(TeamBarriers& barriers) {
-  init_barrier(&barriers.rows, 32);
+  init_barrier(&barriers.rows, 32 + 1);
   init_barrier(&barriers.gates, SERVED * ARRIVALS_A_WARP);
   for (uint64_t* barrier : {&barriers.apart, &barriers.free}) {
     init_barrier(barrier, ARRIVALS_A_WARP);
@@ -58,7 +58,10 @@ static_assert(SERVED == 2, "a word is a pair of heads");
 __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& args,
                                              const Task& task) {
   const int lane = threadIdx.x % 32;
-  if (lane == 0) shared.task = task;
+  if (lane == 0) {
+    shared.task = task;
+    arrive(&shared.barriers.rows);  // those with copies only speak of these
+  }
   if (task.tokens > 0) {
     constexpr int NEXT = QK_HEADS * DIM;  // row
     const int64_t first = (int64_t{task.first} * QK_HEADS + task.qk_head) * DIM +

@@ -13,16 +13,17 @@
 //     S <- exp(G_last) S + writes^T R,          writes = T^T diag(exp(G_last - G)) K      [K, V]
 //
 // solve_kernel, a CTA of two teams an SM: chunk after chunk of a q/k head, longest sequences first;
-// a team writes K, Q, and for the two v heads writes, reads and exp G, as tiles that the scan
-// copies whole, and counts what is there. scan_kernel, launched with programmatic dependence, a CTA
-// an SM: a sequence and v head after the other, long ones halved, longest first, each taken by who
-// is done; S^T [64 values, 128] a warpgroup; a third requests and stores. A chunk of it begins when
-// it is counted. At least 16 SMs are left to it from the start; others it takes as CTAs of
-// solve_kernel end. No CTA of it is placed before all of these are: none waits for it. Of few long
-// sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
-// behind all those whose chunks they wait for. The longest of few is cut into segments whose chains
-// run at once: later ones from zeros, and beside that, with values of zero, from the identity; what
-// this gives is multiplied by the state in front of the segment, once it is known.
+// a team finds K, Q, and for the two v heads writes and reads, as tiles that the scan copies whole;
+// warps beside it find gates, request, store and count what is there. scan_kernel, launched with
+// programmatic dependence, a CTA an SM: a sequence and v head after the other, long ones halved,
+// longest first, each taken by who is done; S^T [64 values, 128] a warpgroup; a third requests and
+// stores. A chunk of it begins when it is counted. At least 16 SMs are left to it from the start;
+// others it takes as CTAs of solve_kernel end. No CTA of it is placed before all of these are: none
+// waits for it. Of few long sequences it leaves states and residuals in scratch, and other SMs find
+// the outputs: units behind all those whose chunks they wait for. The longest of few is cut into
+// segments whose chains run at once: later ones from zeros, and beside that, with values of zero,
+// from the identity; what this gives is multiplied by the state in front of the segment, once it is
+// known.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice,
 // and 384 KiB more where outputs are found apart, 768 in a segment behind the first. Flops: 67

@@ -50,8 +50,8 @@ __device__ __forceinline__ void sync_head() {
 
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
 
-// Each ends a phase a task. Arrivals of the feeding warps: rows (each lane with its copies), gates
-// (both), apart, free; of the team's warps: operands, reads, done.
+// Each ends a phase a task. Arrivals of the feeding warps: rows (each lane with its copies, and one
+// for the task), gates (both warps), apart, free; of the team's warps: operands, reads, done.
 struct TeamBarriers {
   uint64_t rows;      // task, keys and queries as they come
   uint64_t gates;     // gates; `below` of the task before has been stored
