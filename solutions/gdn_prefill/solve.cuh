@@ -403,8 +403,8 @@ __device__ __forceinline__ Terms load_inverse(const SolveMemory& shared, int hea
 }
 
 // rows [16 x 64] = rows [16 block, +16) of the transposed inverse of I + A, Y. With D the inverses
-// of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T. As soon as a block is there, all sums
-// get their part of it: only that of the next block is in the chain.
+// of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T. As soon as a block is there, all
+// sums get their part of it: only that of the next block is in the chain.
 __device__ __forceinline__ void merge_corners(const SolveMemory& shared, int head, int block,
                                               Terms (&rows)[BLOCKS]) {
   Sums sums[BLOCKS] = {};
