@@ -458,11 +458,10 @@ SCAN_LAUNCHES = (
 INTERPRETER_BLOCK_V = HEAD_SIZE
 INTERPRETER_TOKEN_LIMIT = 32
 
-
 # Native: the recurrence in one launch takes up to so many tokens, and so many more with every
 # sequence. On an H200 (not recorded), recurrence and chunks in us: 96 tokens of one sequence 14.3,
-# 15.2; 134 of one 19.6, 15.7; 134 of 16 27.5, 21.2; 216 of 16 33.5, 21.1. A few short sequences are
-# left to it all the same: it is fp32 throughout; equal keys of norm 2 overflow the chunks' fp16.
+# 15.2; 134 of one 19.6, 15.7; 134 of 16 27.5, 21.2. A few short sequences stay with it, fp32
+# throughout, all the same: equal keys of norm 2 overflow the chunks' fp16.
 WALK_TOKENS, WALK_TOKENS_A_SEQUENCE, MOST_WALK_TOKENS = 88, 8, 152
 # (most sequences, shares). Two CTAs a v head take every sequence of a few; of more, those of more
 # than 1 / shares of all chunks, which would end last: halves load more. Beyond 384 none.
