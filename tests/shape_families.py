@@ -90,11 +90,9 @@ def _moe(tokens: int, device: str) -> Call:
 def _prefill_family(num_seqs: int) -> Family:
     """One sequence also far beyond the official ones: its chain grows with it, a peer's too."""
     walked = min(88 + 8 * num_seqs, 152)  # tokens that the recurrence takes
-    anchors, between = (35, 134, 574, 983, 2107, 8192), (50, walked, walked + 1, 300, 4096)
+    anchors, between = (35, 134, 574, 983, 2107, 8192), (50, walked, walked + 1, 300, 1200, 4096)
     if num_seqs > 1:
-        return Family(
-            f"tokens of {num_seqs} sequences", anchors, (*between, 1200), _prefill(num_seqs)
-        )
+        return Family(f"tokens of {num_seqs} sequences", anchors, between, _prefill(num_seqs))
     longest = 65536
     cut = (1216, 1217, 3008, 3009, 10176, 10177)  # from 20, 48 and 160 chunks on: segments
     return Family(
@@ -122,8 +120,8 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         ),
         Family(
             "valid entries of one token",
-            (2, 64, 256, 1024, 2048),
-            (0, 1, 128, 129, 512),  # 0: an empty row, which is less work of another kind
+            (0, 2, 64, 256, 1024, 2048),
+            (1, 128, 129, 512),
             lambda count, device: _attend([count], device),
         ),
         Family(

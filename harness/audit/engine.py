@@ -25,6 +25,7 @@ from harness.evaluate.verdicts import read_environment, utc_now, whole_seconds
 from harness.files import expand_home, require_writable
 from harness.packing import Packed, pack
 from harness.packing.official import read_packed
+from harness.records import Subject
 
 SEED_BITS = 31
 CALLS_OF_A_PROBE = 4  # for each one that the judge's time limit is meant for
@@ -51,6 +52,24 @@ def worker_command(function: str, seed: int, environment: Mapping[str, str]) -> 
     """A process that answers jobs with what `function` of harness.audit finds."""
     argv = (sys.executable, "-m", "harness.audit.worker", function, str(seed))
     return WorkerCommand(argv, dict(environment))
+
+
+def subject_of(
+    workspace: Workspace, plan: RoomPlan, facts: DeviceFacts, commit: str | None
+) -> Subject:
+    """What a record of this plan says of itself. commit: None is the checkout's own."""
+    libraries = read_environment(facts)
+    libraries.pop("driver", None)
+    return {
+        "room": plan.room.name,
+        "definition": plan.room.definition,
+        "solution_name": plan.packed.name,
+        "solution_sha256": plan.packed.sha256,
+        "commit": commit or read_commit(workspace.root),
+        "device": facts.slug,
+        "driver": facts.driver,
+        "libraries": libraries,
+    }
 
 
 def run_audit(
@@ -197,17 +216,8 @@ def _conclude(
     began: str,
     progress: SweepProgress,
 ) -> ExitCode:
-    environment = read_environment(facts)
-    environment.pop("driver", None)
     record = AuditRecord(
-        room=plan.room.name,
-        definition=plan.room.definition,
-        solution_name=plan.packed.name,
-        solution_sha256=plan.packed.sha256,
-        commit=request.commit or read_commit(workspace.root),
-        device=facts.slug,
-        driver=facts.driver,
-        libraries=environment,
+        **subject_of(workspace, plan, facts, request.commit),
         seed=seed,
         workloads=tuple(row.uuid for row in plan.rows),
         probes=results,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import RecordError
-from harness.files import write_atomically
-from harness.records import dump_document, read_json, read_subject
+from harness.audit.room_record import load_room_record, write_room_record
+from harness.records import read_subject
 from harness.records.strict_json import Fields, encode
 
 VERDICTS = ("PASSED", "FAILED", "NOT_RUN")
@@ -74,22 +73,14 @@ def record_path(root: Path, room: str) -> Path:
 
 def load_audit(root: Path, room: str) -> AuditRecord | None:
     """A room's recorded audit, or None where there is none. Raises RecordError."""
-    path = record_path(root, room)
-    if not path.exists():
-        return None
-    record = AuditRecord.from_json(read_json(path, COMMAND), str(path))
-    if record.room != room:
-        raise RecordError(f"{path}: holds {record.room}; expected what its path says")
-    return record
+    return load_room_record(record_path(root, room), room, AuditRecord.from_json, COMMAND)
 
 
 def write_audit(record: AuditRecord, root: Path) -> Path:
     """Replace the room's record; git keeps the former one. Raises RecordError for an audit that
     contradicts itself."""
-    record = AuditRecord.from_json(record.to_json())
     path = record_path(root, record.room)
-    write_atomically(path, dump_document(record.to_json(), ("probes",)))
-    return path
+    return write_room_record(path, record, AuditRecord.from_json, "probes")
 
 
 def _read(table: Fields) -> AuditRecord:

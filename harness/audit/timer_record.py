@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.errors import RecordError
-from harness.files import write_atomically
+from harness.audit.room_record import load_room_record, write_room_record
 from harness.ncu import DENIED
-from harness.records import dump_document, format_us, read_json, read_subject
+from harness.records import format_us, read_subject
 from harness.records.strict_json import Fields, encode
 
 COMMAND = "python -m harness timers ROOM --record"
@@ -148,22 +147,14 @@ def record_path(root: Path, room: str) -> Path:
 
 def load_timers(root: Path, room: str) -> TimerRecord | None:
     """A room's record, or None where there is none. Raises RecordError."""
-    path = record_path(root, room)
-    if not path.exists():
-        return None
-    record = TimerRecord.from_json(read_json(path, COMMAND), str(path))
-    if record.room != room:
-        raise RecordError(f"{path}: holds {record.room}; expected what its path says")
-    return record
+    return load_room_record(record_path(root, room), room, TimerRecord.from_json, COMMAND)
 
 
 def write_timers(record: TimerRecord, root: Path) -> Path:
     """Replace the room's record; git keeps the former one. Raises RecordError for a record that
     contradicts itself."""
     path = record_path(root, record.room)
-    checked = TimerRecord.from_json(record.to_json(), str(path))
-    write_atomically(path, dump_document(checked.to_json(), ("workloads",)))
-    return path
+    return write_room_record(path, record, TimerRecord.from_json, "workloads")
 
 
 def _read(table: Fields) -> TimerRecord:

@@ -22,7 +22,7 @@ from typing import Any
 
 from harness import dataset
 from harness.audit.counting import CALLS_VARIABLE, CallCounter
-from harness.audit.engine import PoolFactory, jobs_of, plan_target, worker_command
+from harness.audit.engine import PoolFactory, jobs_of, plan_target, subject_of, worker_command
 from harness.audit.sanitizers import Runner, run_process
 from harness.audit.timer_record import (
     COMMAND,
@@ -48,8 +48,8 @@ from harness.evaluate.plan import RoomPlan, torch_device
 from harness.evaluate.pool import Pool, worker_environment
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job
-from harness.evaluate.sweep import read_commit, require_commit
-from harness.evaluate.verdicts import read_environment, utc_now
+from harness.evaluate.sweep import require_commit
+from harness.evaluate.verdicts import utc_now
 from harness.records import format_us
 from harness.timing import require_timer
 
@@ -187,18 +187,9 @@ def _bare_record(
     workspace: Workspace, request: TimersRequest, plan: RoomPlan, facts: DeviceFacts
 ) -> TimerRecord:
     """The record without rows."""
-    libraries = read_environment(facts)
-    libraries.pop("driver", None)
     return TimerRecord(
-        room=plan.room.name,
-        definition=plan.room.definition,
-        solution_name=plan.packed.name,
-        solution_sha256=plan.packed.sha256,
-        commit=request.commit or read_commit(workspace.root),
-        device=facts.slug,
+        **subject_of(workspace, plan, facts, request.commit),
         hardware=facts.name,
-        driver=facts.driver,
-        libraries=libraries,
         command=request.command,
         workloads=(),
     )

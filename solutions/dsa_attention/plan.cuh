@@ -21,8 +21,8 @@ constexpr int CKV_BYTES = 2 * CKV, KPE_BYTES = 2 * KPE;
 constexpr int ROW = CKV_BYTES + KPE_BYTES, CHUNK = 16, LINE = 128, LINES = ROW / LINE;
 // Registers a thread: computing warps hold half of the queries, sums, and keys two batches ahead.
 constexpr int COMPUTING_REGISTERS = 216, HELPING_REGISTERS = 72;
-// Numbered barriers: 1 is sync_first()'s, 2 to 5 are those of neighbouring warps in q K^T. Where all
-// take part, some arrive and the others wait: they come from different places in the code.
+// Numbered barriers: 1 is sync_first()'s, 2 to 5 are those of neighbouring warps in q K^T. Where
+// all take part, some arrive and the others wait: they come from different places in the code.
 constexpr int BARRIERS_MADE = 6, SUMS_STORED = 7, CLUSTER_MET = 8, HELPERS_MEET = 9;
 constexpr int BLOCK = 16, BLOCKS = SLOTS / BLOCK;  // consecutive slots, the rows of an mma
 

@@ -14,7 +14,6 @@
 #include "scan_plan.cuh"
 #include "warpgroup.cuh"
 #include "warpgroup_rows.cuh"
-#include "warpgroup_rows_bf16.cuh"
 
 namespace {
 

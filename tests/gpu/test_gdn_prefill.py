@@ -154,6 +154,16 @@ def test_one_sequence_of_every_awkward_length(length, prefill, route):
     assert_matches(prefill(inputs), inputs, route)
 
 
+def assert_right_beside_empty(lengths, prefill, route):
+    """Sequences of these lengths, random; an empty one's state is NaN before, 0 afterwards."""
+    inputs = batch_of(lengths, seed=sum(lengths), device="cuda")
+    is_empty = [length == 0 for length in lengths]
+    inputs["state"][is_empty] = float("nan")
+    results = prefill(inputs)
+    assert_matches(results, inputs, route)
+    assert not results[1][is_empty].any()
+
+
 @pytest.mark.parametrize(
     "lengths",
     [
@@ -167,12 +177,7 @@ def test_one_sequence_of_every_awkward_length(length, prefill, route):
     ],
 )
 def test_awkward_lengths_in_one_batch(lengths, prefill, route):
-    inputs = batch_of(lengths, seed=sum(lengths), device="cuda")
-    is_empty = [length == 0 for length in lengths]
-    inputs["state"][is_empty] = float("nan")
-    results = prefill(inputs)
-    assert_matches(results, inputs, route)
-    assert not results[1][is_empty].any()
+    assert_right_beside_empty(lengths, prefill, route)
 
 
 @pytest.mark.parametrize(
@@ -198,12 +203,7 @@ def test_awkward_lengths_in_one_batch(lengths, prefill, route):
 )
 def test_sequences_in_segments(lengths, prefill, route):
     """Natively, from 20, 48 and 160 chunks on: every seam, and none where none is."""
-    inputs = batch_of(lengths, seed=sum(lengths), device="cuda")
-    is_empty = [length == 0 for length in lengths]
-    inputs["state"][is_empty] = float("nan")
-    results = prefill(inputs)
-    assert_matches(results, inputs, route)
-    assert not results[1][is_empty].any()
+    assert_right_beside_empty(lengths, prefill, route)
 
 
 @pytest.mark.parametrize("cu_seqlens", [[0, 1500], [0, 0, 2600, 3800], [0, 10240]], ids=str)
@@ -297,6 +297,11 @@ def slow_decay_inputs(length):
     return inputs
 
 
+def state_error(inputs, prefill):
+    """Largest error of the new state against fp64."""
+    return (prefill(inputs)[1].double() - oracle(**inputs)[1]).abs().max().item()
+
+
 def with_beta_in_bf16(inputs):
     rounded = torch.sigmoid(inputs["b"].double()).bfloat16().double()
     return inputs | {"b": torch.logit(rounded)}
@@ -314,8 +319,7 @@ def test_state_error_hardly_grows_with_length(capsys, prefill, route):
     for length in [1, 8, 64, 128, 256, 512, 1024, 2048, 4096, 8192]:
         inputs = slow_decay_inputs(length)
         want = oracle(**inputs)[1]
-        error = (prefill(inputs)[1].double() - want).abs().max().item()
-        (errors if has_chunks(inputs, route) else walked)[length] = error
+        (errors if has_chunks(inputs, route) else walked)[length] = state_error(inputs, prefill)
         coarse[length] = (oracle(**with_beta_in_bf16(inputs))[1] - want).abs().max().item()
     (first, begin), *_, (last, end) = errors.items()
     slope = math.log(end / begin) / math.log(last / first)
@@ -330,6 +334,18 @@ def test_state_error_hardly_grows_with_length(capsys, prefill, route):
     assert slope < 0.5
     if route == "portable":
         assert coarse[last] > 10 * end
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="measured on an H200: 1.41 natively, 0.61 portably; 64 tokens take the recurrence",
+)
+def test_state_error_hardly_grows_from_the_recurrence_on(prefill):
+    """The same bound from 64 tokens on, where it is not met: see above."""
+    first, last = 64, 8192
+    begin, end = (state_error(slow_decay_inputs(length), prefill) for length in (first, last))
+    assert math.log(end / begin) / math.log(last / first) < 0.5
 
 
 def norm_2_inputs(lengths):

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from harness.audit import counted_calls, counting, timers
+from harness.audit import counted_calls, counting, engine, timers
 from harness.audit.counting import split_calls
 from harness.audit.timer_record import PENDING, TimerRecord, load_timers, make_row, record_path
 from harness.audit.timers import TimersRequest, run_timers
@@ -20,27 +20,19 @@ from harness.dataset import read_workloads
 from harness.devices import DeviceFacts
 from harness.errors import ExitCode, InfrastructureFailure, RecordError, UsageError
 from harness.evaluate.progress import SweepProgress
-from harness.evaluate.protocol import Outcome, Status
+from tests.unit import fake_pool
 
 GPU = DeviceFacts("nvidia-test", "NVIDIA Test", uuid="GPU-test")
 
 
-class FakePool:
+class FakePool(fake_pool.FakePool):
     """The worker that measures."""
 
-    def __init__(self, device, root, command):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def run(self, job):
-        values = {"cupti_us": 10.0, "graph_us": 11.0}
-        answer = {"verdict": "PASSED", "detail": "", "values": values}
-        return Outcome(Status.PASSED, evaluation=answer)
+    answer: ClassVar = {
+        "verdict": "PASSED",
+        "detail": "",
+        "values": {"cupti_us": 10.0, "graph_us": 11.0},
+    }
 
 
 @pytest.fixture
@@ -61,7 +53,7 @@ def tools(tmp_path, monkeypatch):
     monkeypatch.setattr(counting, "find_ncu", lambda: "ncu")
     monkeypatch.setattr(timers, "require_timer", lambda name: None)
     monkeypatch.setattr(timers.dataset, "read_workloads", lambda *_: plan.rows)
-    monkeypatch.setattr(timers, "read_environment", lambda facts: {"driver": "1", "torch": "2"})
+    monkeypatch.setattr(engine, "read_environment", lambda facts: {"driver": "1", "torch": "2"})
     return SimpleNamespace(root=tmp_path, rooms={"rows": None}, plan=plan)
 
 

@@ -4,6 +4,7 @@ import io
 import itertools
 import time
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -38,8 +39,8 @@ from harness.errors import (
     UsageError,
 )
 from harness.evaluate.progress import SweepProgress
-from harness.evaluate.protocol import Outcome, Status
 from harness.timing import Activity
+from tests.unit.fake_pool import FakePool
 
 CPU = DeviceFacts("cpu", "a processor")
 GPU = DeviceFacts("nvidia-test", "NVIDIA Test", uuid="GPU-test")
@@ -127,27 +128,8 @@ def test_a_sanitizer_beside_the_toolkit_is_found(tmp_path):
 # Runs with a fake tool
 
 
-class FakePool:
-    """The worker that prepares a call."""
-
-    verdict = "PASSED"
-
-    def __init__(self, device, root, command):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def run(self, job):
-        answer = {"verdict": self.verdict, "detail": ""}
-        return Outcome(Status.PASSED, evaluation=answer)
-
-
 class FailingPool(FakePool):
-    verdict = "FAILED"
+    answer: ClassVar = {"verdict": "FAILED", "detail": ""}
 
 
 @pytest.fixture
