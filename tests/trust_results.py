@@ -6,7 +6,7 @@
 
 A row is kept with a hash of what was tried and of the test that tried it: where either changes, the
 row is stale until the test runs again. The tables of audits and of timers are made of what these
-recorded; timers of other content than a room packs to now are called stale.
+recorded; what is of other content than a room packs to now is called stale.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from harness.audit.record import load_audit
 from harness.audit.timer_record import TimerRecord, TimerRow, load_timers
 from harness.config import Workspace, load_workspace
 from harness.devices import read_facts
+from harness.errors import run_program
 from harness.files import write_atomically
 from harness.packing import pack
 from harness.records import HASH_CHARACTERS, format_us
@@ -210,9 +211,14 @@ def render_rooms() -> str:
             lines.append(f"| {room} | {NOT_RUN} | - | - |")
             continue
         passed = sum(probe.verdict == "PASSED" for probe in audit.probes)
-        content = f"`{audit.solution_sha256[:8]}`"
+        content = _content(audit.solution_sha256, workspace, room)
         lines.append(f"| {room} | {passed}/{len(audit.probes)} | {content} | {audit.device} |")
     return "\n".join(lines)
+
+
+def _content(sha256: str, workspace: Workspace, room: str) -> str:
+    is_stale = sha256 != pack(workspace, room).sha256
+    return f"{STALE if is_stale else ''}`{sha256[:HASH_CHARACTERS]}`"
 
 
 def render_timers(workspace: Workspace) -> str:
@@ -227,15 +233,13 @@ def render_timers(workspace: Workspace) -> str:
         if record is None:
             lines.append(f"| {room} | {NOT_MEASURED} | - | - | - | - | - | - |")
             continue
-        is_stale = record.solution_sha256 != pack(workspace, room).sha256
-        lines += [_timer_line(record, row, is_stale, reasons) for row in record.workloads]
+        content = _content(record.solution_sha256, workspace, room)
+        lines += [_timer_line(record, row, content, reasons) for row in record.workloads]
     notes = [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
-def _timer_line(
-    record: TimerRecord, row: TimerRow, is_stale: bool, reasons: dict[str, None]
-) -> str:
+def _timer_line(record: TimerRecord, row: TimerRow, content: str, reasons: dict[str, None]) -> str:
     """reasons: why NCU gave nothing; a cell has the number of its own."""
     graph = f"{format_us(row.graph_us)} ± {format_us(row.graph_bound_us)}"
     if row.ncu_us is not None:
@@ -243,7 +247,6 @@ def _timer_line(
     else:
         reasons.setdefault(str(row.no_ncu))
         ncu = f"{NOT_MEASURED} [{list(reasons).index(str(row.no_ncu)) + 1}]"
-    content = f"{STALE if is_stale else ''}`{record.solution_sha256[:HASH_CHARACTERS]}`"
     cells = (record.room, f"`{row.uuid[:8]}` {row.regime}", format_us(row.cupti_us), graph, ncu)
     ends = (", ".join(row.disagreeing) or "none", content, record.device)
     return f"| {' | '.join((*cells, *ends))} |"
@@ -283,7 +286,11 @@ def run(is_gpu: bool) -> list[Row]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 where all that was run passed."""
+    """0 where all that was run passed, else 1 or as harness.errors says."""
+    return run_program(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.trust_results")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--show", action="store_true")

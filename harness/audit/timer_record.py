@@ -113,13 +113,14 @@ class TimerRecord:
     workloads: tuple[TimerRow, ...]
 
     @property
-    def identity(self) -> tuple[str, ...]:
+    def identity(self) -> tuple[object, ...]:
         """What two records share whose rows may stand beside each other.
 
         A record that grows is itself a difference from its commit, which is why "-dirty" is none.
         """
         commit = self.commit.removesuffix("-dirty")
-        return self.room, self.solution_sha256, self.device, self.driver or "", commit
+        libraries = tuple(sorted(self.libraries.items()))
+        return self.room, self.solution_sha256, self.device, self.driver, libraries, commit
 
     def to_json(self) -> dict[str, Any]:
         """The record as strict JSON values, keys in the committed order."""

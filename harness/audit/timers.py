@@ -57,8 +57,9 @@ from harness.timing import require_timer
 @dataclass(frozen=True)
 class TimersRequest:
     """target: a room or a packed JSON file. No workloads: the room's smoke workloads. resume: take
-    the complete rows of a record of the same content, device, driver and commit. command: as a
-    record names it. regimes: what each workload stands for, such as "batch_size 4", by UUID."""
+    the complete rows of a record of the same content, device, driver, libraries and commit.
+    command: as a record names it. regimes: what each workload stands for, such as "batch_size 4",
+    by UUID."""
 
     target: str
     workloads: tuple[str, ...] = ()
@@ -84,8 +85,8 @@ class _Session:
     rows: dict[str, TimerRow] = field(default_factory=dict)
 
     def read_rows(self) -> tuple[TimerRow, ...]:
-        """What the room's file has of the same content, device, driver and commit. A damaged file
-        is said: it is replaced."""
+        """What the room's file has of the same content, device, driver, libraries and commit. A
+        damaged file is said: it is replaced."""
         if self.record is None:
             return ()
         try:

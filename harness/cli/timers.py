@@ -31,8 +31,8 @@ from harness.profiling.representatives import describe_regime, main_regimes
 @click.option(
     "--resume",
     is_flag=True,
-    help="Keep complete rows of the same content, device, driver and commit: measured by NCU, too, "
-    "or where the host denies its counters.",
+    help="Keep complete rows of the same content, device, driver, libraries and commit: measured "
+    "by NCU, too, or where the host denies its counters.",
 )
 def timers(
     target: str,

@@ -385,3 +385,10 @@ def test_one_workload_of_each_regime_is_timed_unless_others_are_named(monkeypatc
     assert elsewhere == moe and asked[3].command.endswith(
         f"timers moe --dataset {load_workspace().root} --record"
     )
+
+
+def test_rows_of_other_libraries_do_not_stand_beside_new_ones(tools):
+    measure(tools, "", record=True)
+    record = load_timers(tools.root, "rows")
+    assert record.identity != replace(record, libraries={"torch": "3"}).identity
+    assert record.identity == replace(record, commit=f"{record.commit}-dirty").identity
