@@ -120,7 +120,7 @@ class RayEngine:
                 )
             for _ in range(self._size):
                 self._hire()
-            for node in self._gpus_of_nodes():
+            for node in self._nodes():
                 self._hire_maker(node)
             self._wait_for_all("open", START_LIMIT_S)
             self._common = agree(self.workers, self._workspace.root)
@@ -275,11 +275,11 @@ class RayEngine:
         if self._hired < self._size * (1 + REPLACEMENTS):
             self._hire()
 
-    def _gpus_of_nodes(self) -> dict[str, int]:
-        """Every node that has room for a worker, and its GPUs."""
+    def _nodes(self) -> list[str]:
+        """Every node that has room for a worker."""
         needed = "GPU" if self._on_gpu else "CPU"
         alive = {n["NodeID"]: n["Resources"] for n in self._ray.nodes() if n["Alive"]}
-        return {node: int(of.get("GPU", 0)) for node, of in alive.items() if of.get(needed, 0) >= 1}
+        return [node for node, of in alive.items() if of.get(needed, 0) >= 1]
 
     def _hire_maker(self, node: str) -> None:
         """One maker of blobs for a host, with the cores that its GPUs' workers can spare."""
@@ -288,7 +288,7 @@ class RayEngine:
         maker = ray.remote(BlobMaker).options(
             num_cpus=0, scheduling_strategy=place, max_restarts=2, max_task_retries=2
         )
-        self._makers[node] = maker.remote(self._gpus_of_nodes().get(node, 0), self._checkout)
+        self._makers[node] = maker.remote(self._on_gpu, self._checkout)
 
     def _supply(self, node: str) -> None:
         """Have the inputs of a host made, small rooms first so that its workers can begin."""

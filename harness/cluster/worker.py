@@ -20,7 +20,7 @@ from typing import Any
 
 from harness import dataset
 from harness.config import Room
-from harness.devices import ClockSample, DeviceFacts, sample_clocks
+from harness.devices import ClockSample, DeviceFacts, own_cores, sample_clocks, spare_cores
 from harness.devices import read_facts as read_device_facts
 from harness.errors import EnvironmentUnfit
 from harness.evaluate.alone import hold_device
@@ -32,7 +32,7 @@ from harness.files import require_writable
 from harness.rules import SOURCES
 from harness.timing import require_timer
 
-CORES_LEFT = 4  # to each GPU's worker while blobs are made
+CORES_LEFT = 4  # of each GPU's, to its worker while blobs are made
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,26 @@ def sources_sha256(root: Path) -> str:
     return digest.hexdigest()
 
 
+def own_gpu() -> str:
+    """As CUDA_VISIBLE_DEVICES names it, where Ray puts one."""
+    first, *_ = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return first.strip() or "0"
+
+
 def own_builds() -> Path:
     """Where this GPU's worker compiles native routes. A folder takes one compiler at a time, and
     workers that share it would wait for each other's rooms."""
-    first, *_ = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # Ray names one
-    gpu = re.sub(r"[^\w-]", "-", first.strip()) or "0"
-    return build_caches()[1] / f"gpu-{gpu}"
+    name = re.sub(r"[^\w-]", "-", own_gpu())
+    return build_caches()[1] / f"gpu-{name}"
+
+
+def adopt_builds(own: Path) -> None:
+    """Link what the workers of the host's other GPUs have compiled: a name says what its file is
+    made from, and each is put in place whole."""
+    for built in own.parent.glob("gpu-*/*.so"):
+        with contextlib.suppress(OSError):  # there already; gone or nowhere to put: compiled anew
+            own.mkdir(parents=True, exist_ok=True)
+            os.link(built, own / built.name)
 
 
 class Worker:
@@ -93,11 +107,13 @@ class Worker:
         self._held = contextlib.ExitStack()
         self._room = ""
         self._dataset = ""
+        self._builds: Path | None = None
 
     def open(self) -> Fingerprint:
         """Take the GPU. Raises DeviceBusy, EnvironmentUnfit."""
         if self._on_gpu:
-            os.environ.pop("OMP_NUM_THREADS", None)  # Ray's: a sweep on this machine has all cores
+            os.environ.pop("OMP_NUM_THREADS", None)  # Ray's; one for each of the cores below
+            self._own_cores()
             self._own_builds()
         device = "cuda:0" if self._on_gpu else "cpu"
         self._pool = Pool(device, self._root, self._command)
@@ -119,6 +135,12 @@ class Worker:
             self._held.close()
             raise
 
+    def _own_cores(self) -> None:
+        """From here to close(): this thread, and the pool's processes, which it starts."""
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, own_cores(own_gpu()))
+        self._held.callback(os.sched_setaffinity, 0, before)
+
     def _own_builds(self) -> None:
         """From here to close(): this process, and the pool's, whose environment it is."""
         before = os.environ.get("TVM_FFI_CACHE_DIR")
@@ -129,7 +151,8 @@ class Worker:
             else:
                 os.environ["TVM_FFI_CACHE_DIR"] = before
 
-        os.environ["TVM_FFI_CACHE_DIR"] = str(own_builds())
+        self._builds = own_builds()
+        os.environ["TVM_FFI_CACHE_DIR"] = str(self._builds)
         self._held.callback(restore)
 
     def begin(self, timer: str, dataset_root: str | None, rooms: Mapping[str, Room],
@@ -161,6 +184,8 @@ class Worker:
             if self._room:  # the process of the first room began in open
                 self._pool.renew()
             self._room = job.room
+            if self._builds is not None:
+                adopt_builds(self._builds)
             clocks.append(sample_clocks(self._facts))
         self._pool.stand_by()
         outcome = self._pool.run(job)
@@ -174,11 +199,10 @@ class Worker:
 class BlobMaker:
     """Makes the inputs that lie in files, while the workers of its host judge other rooms."""
 
-    def __init__(self, gpus: int, root: str | None = None) -> None:
+    def __init__(self, on_gpu: bool, root: str | None = None) -> None:
         self._root = Path(root) if root else own_checkout()
-        if gpus and hasattr(os, "sched_setaffinity"):  # its child processes inherit it
-            cores = sorted(os.sched_getaffinity(0))
-            os.sched_setaffinity(0, cores[: max(1, len(cores) - CORES_LEFT * gpus)])
+        if on_gpu:  # its child processes inherit it
+            os.sched_setaffinity(0, spare_cores(CORES_LEFT))
 
     def make(self, dataset_root: str | None, room: Room, uuids: Sequence[str]) -> float:
         """Seconds that the blobs of these workloads took. Raises DatasetError."""

@@ -3,6 +3,7 @@
     sources   the CUDA driver and NVML, each behind a protocol that tests stand in for
     facts     DeviceFacts of a device string; library versions
     clocks    samples before and after, and which of them were throttled
+    cores     the host's cores that are each GPU's
     sharing   other processes on the GPU, and one lock a GPU
     toolkit   nvcc and the other tools that native routes are built with
 
@@ -16,6 +17,7 @@ from harness.devices.clocks import (
     throttle_reasons,
     throttled,
 )
+from harness.devices.cores import own_cores, spare_cores
 from harness.devices.facts import describe_no_gpu, libraries, load_cuda, read_facts
 from harness.devices.sharing import device_lock, other_users, require_idle
 from harness.devices.sources import (
@@ -46,10 +48,12 @@ __all__ = [
     "missing_tools",
     "nvcc_release",
     "other_users",
+    "own_cores",
     "read_facts",
     "require_idle",
     "sample_clocks",
     "slug_of",
+    "spare_cores",
     "summarise_clocks",
     "throttle_reasons",
     "throttled",

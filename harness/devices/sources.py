@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import re
 import uuid
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 CPU_SLUG = "cpu"
+WORD_BITS = 64  # of a mask of cores
 # CUdevice_attribute codes
 _ATTRIBUTES = {"sm_count": 16, "l2_bytes": 38, "major": 75, "minor": 76}
 
@@ -80,6 +82,9 @@ class Nvml(Protocol):
 
     def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
         """Compute processes of this moment."""
+
+    def near_cores(self) -> dict[str, tuple[int, ...]]:
+        """By UUID, in NVML's order, the host's cores that are nearest to each of its GPUs."""
 
 
 class LibCuda:
@@ -166,6 +171,9 @@ class PyNvml:
         running = self._ask(lambda n: n.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid)))
         return tuple(GpuProcess(process.pid, process.usedGpuMemory) for process in running or ())
 
+    def near_cores(self) -> dict[str, tuple[int, ...]]:
+        return self._ask(_near_cores) or {}
+
     def _handle(self, uuid: str) -> Any:
         return self._nvml.nvmlDeviceGetHandleByUUID(uuid)
 
@@ -176,6 +184,20 @@ class PyNvml:
             return question(self._nvml)
         except self._nvml.NVMLError:
             return None
+
+
+def _near_cores(nvml: Any) -> dict[str, tuple[int, ...]]:
+    words = -(-(os.cpu_count() or 1) // WORD_BITS)
+    near = {}
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        near[str(nvml.nvmlDeviceGetUUID(handle))] = tuple(
+            word * WORD_BITS + bit
+            for word, mask in enumerate(nvml.nvmlDeviceGetCpuAffinity(handle, words))
+            for bit in range(WORD_BITS)
+            if mask >> bit & 1
+        )
+    return near
 
 
 def slug_of(name: str) -> str:

@@ -271,6 +271,45 @@ def test_each_gpu_compiles_in_a_folder_of_its_own(tmp_path, monkeypatch):
     assert [folder.name for folder in folders] == [f"gpu-{name}" for name in names]
 
 
+def test_what_another_gpus_worker_has_compiled_is_not_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
+    monkeypatch.setattr("harness.cluster.worker.hold_device", lambda _: nullcontext())
+    monkeypatch.setattr("harness.cluster.worker.sample_clocks", lambda _: None)
+    monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    (tmp_path / "gpu-0" / "build_x").mkdir(parents=True)
+    (tmp_path / "gpu-1").mkdir()
+    (tmp_path / "gpu-0" / "moe_1.so").write_text("whole")
+    (tmp_path / "gpu-0" / "build_x" / "moe_2.so").write_text("half")
+    (tmp_path / "gpu-0" / "moe_3.so").write_text("theirs")
+    (tmp_path / "gpu-1" / "moe_3.so").write_text("own")
+    worker = Worker(True, str(tmp_path), WAITING)
+    worker.open()
+    worker.judge({}, job("good-1").to_json())
+    found = {path.name: path.read_text() for path in (tmp_path / "gpu-1").iterdir()}
+    assert found == {"moe_1.so": "whole", "moe_3.so": "own"}
+    (tmp_path / "gpu-0" / "late.so").write_text("of this room")
+    worker.judge({}, job("good-2").to_json())
+    assert not (tmp_path / "gpu-1" / "late.so").exists()  # only a new room asks for it
+    worker.judge({}, replace(job("good-3"), room="second").to_json())
+    assert (tmp_path / "gpu-1" / "late.so").exists()
+    worker.close()
+
+
+def test_a_worker_and_its_processes_have_the_cores_of_their_gpu(tmp_path, monkeypatch):
+    cores = os.sched_getaffinity(0)
+    monkeypatch.setattr("harness.cluster.worker.read_device_facts", lambda _: H200)
+    monkeypatch.setattr("harness.cluster.worker.hold_device", lambda _: nullcontext())
+    monkeypatch.setattr("harness.cluster.worker.own_cores", lambda gpu: [max(cores)])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    worker = Worker(True, str(tmp_path), WAITING)
+    worker.open()
+    assert os.sched_getaffinity(worker._pool._worker._process.pid) == {max(cores)}
+    assert os.sched_getaffinity(0) == {max(cores)}
+    worker.close()
+    assert os.sched_getaffinity(0) == cores
+
+
 def test_a_process_imports_while_the_gpu_is_looked_at_and_ends_where_that_is_refused(
     tmp_path, monkeypatch
 ):

@@ -32,6 +32,7 @@ from harness.devices import (
     summarise_clocks,
     throttled,
 )
+from harness.devices.cores import own_cores, shares, spare_cores
 from harness.devices.facts import cpu_facts
 from harness.devices.sources import LibCuda, PyNvml
 from harness.errors import DeviceBusy, EnvironmentUnfit, ExitCode, UsageError
@@ -63,7 +64,8 @@ class FakeCuda:
 class FakeNvml:
     """A feed of samples and processes by UUID."""
 
-    def __init__(self, samples=(), processes=()):
+    def __init__(self, samples=(), processes=(), near=None):
+        self.near = near or {}
         self.feed = {UUIDS[0]: list(samples)}
         self.running = {UUIDS[0]: tuple(processes)}
 
@@ -75,6 +77,64 @@ class FakeNvml:
 
     def processes(self, uuid):
         return self.running.get(uuid, ())
+
+    def near_cores(self):
+        return self.near
+
+
+# --- cores ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """A host with these cores, of which this process may use all."""
+
+    def make(count):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(count)))
+
+    return make
+
+
+NEAR_ALL = {uuid: tuple(range(12)) for uuid in UUIDS}
+
+
+@pytest.mark.parametrize("named", ["number", "UUID", "prefix"])
+def test_gpus_of_a_host_have_cores_of_their_own(host, named):
+    host(12)
+    names = {
+        "number": ["0", "1", "2"],
+        "UUID": UUIDS,
+        "prefix": [uuid[:12] for uuid in UUIDS],
+    }[named]
+    found = [list(own_cores(name, FakeNvml(near=NEAR_ALL))) for name in names]
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_a_gpus_cores_are_those_near_to_it():
+    near = {"a": (0, 1, 4, 5), "b": (2, 3, 6, 7), "c": (0, 1, 4, 5)}
+    assert shares(near, range(8)) == {"a": (0, 1), "b": (2, 3, 6, 7), "c": (4, 5)}
+    assert shares(near, {1, 2, 3, 5}) == {"a": (1,), "b": (2, 3), "c": (5,)}
+
+
+def test_without_cores_near_to_it_a_gpu_has_any():
+    assert shares({"a": (8, 9), "b": ()}, {0, 1, 2, 3}) == {"a": (0, 1), "b": (2, 3)}
+    assert shares({"a": (), "b": (), "c": ()}, {0, 1}) == {"a": (0,), "b": (1,), "c": (0,)}
+
+
+@pytest.mark.parametrize("gpu", ["", "3", "GPU-0000000", "MIG-1", "-1"])
+def test_a_gpu_that_nvml_does_not_know_has_all_cores(host, gpu):
+    host(12)
+    assert list(own_cores(gpu, FakeNvml(near=NEAR_ALL))) == list(range(12))
+    assert list(own_cores(gpu, FakeNvml())) == list(range(12))
+
+
+def test_some_of_each_gpus_cores_are_spared(host):
+    host(12)
+    assert list(spare_cores(3, FakeNvml(near=NEAR_ALL))) == [3, 7, 11]
+    assert list(spare_cores(4, FakeNvml(near=NEAR_ALL))) == [0]
+    assert list(spare_cores(3, FakeNvml())) == list(range(3, 12))
+    host(2)
+    assert list(spare_cores(4, FakeNvml())) == [0]
 
 
 # --- facts -----------------------------------------------------------------------------------
@@ -244,7 +304,8 @@ def _fake_pynvml(monkeypatch, **functions):
     names = (
         "nvmlInit nvmlSystemGetDriverVersion nvmlDeviceGetHandleByUUID nvmlDeviceGetClockInfo "
         "nvmlDeviceGetCurrentClocksThrottleReasons nvmlDeviceGetPowerUsage "
-        "nvmlDeviceGetTemperature nvmlDeviceGetComputeRunningProcesses"
+        "nvmlDeviceGetTemperature nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetCount "
+        "nvmlDeviceGetHandleByIndex nvmlDeviceGetUUID nvmlDeviceGetCpuAffinity"
     )
     for name in names.split():
         setattr(module, name, functions.get(name, unsupported))
@@ -271,6 +332,20 @@ def test_nvml_is_asked_by_uuid(monkeypatch):
     assert nvml.processes(UUIDS[0]) == (GpuProcess(7, 1 << 30),)
 
 
+def test_masks_of_cores_are_read_in_nvmls_order(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 130)
+    masks = {0: [0b101, 1 << 63, 0], 1: [0, 0, 0b10]}
+    nvml = _fake_pynvml(
+        monkeypatch,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: UUIDS[1 - handle],
+        nvmlDeviceGetCpuAffinity=lambda handle, words: masks[handle][:words],
+    )
+    assert list(nvml.near_cores().items()) == [(UUIDS[1], (0, 2, 127)), (UUIDS[0], (129,))]
+
+
 def test_what_nvml_cannot_say_is_unknown(monkeypatch):
     nvml = _fake_pynvml(
         monkeypatch,
@@ -280,6 +355,7 @@ def test_what_nvml_cannot_say_is_unknown(monkeypatch):
     )
     assert nvml.sample(UUIDS[0]) == ClockSample(power_w=70.0)
     assert nvml.processes(UUIDS[0]) == ()
+    assert nvml.near_cores() == {}
     assert nvml.driver_version() is None
 
 
