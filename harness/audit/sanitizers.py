@@ -50,8 +50,12 @@ TIME_LIMIT_S = 1800.0
 JOB_VARIABLE = "HARNESS_SINGLE_CALL"
 FINISHED = "the call under the sanitizer has ended"
 # What a tool cannot follow is built otherwise for it, in a folder of its own; docs/trust.md.
-# racecheck: a lane arrives for its warp. initcheck: words count only with a call's number.
-BUILT_WITH = {"racecheck": "EVERY_LANE_ARRIVES", "initcheck": "TOLD_IS_CLEARED"}
+# racecheck: a lane arrives for its warp, and barriers of a team lie behind those of its parts.
+# initcheck: words count only with a call's number.
+BUILT_WITH = {
+    "racecheck": ("EVERY_LANE_ARRIVES", "TEAMS_MEET"),
+    "initcheck": ("TOLD_IS_CLEARED",),
+}
 _SUMMARIES = (
     re.compile(r"^=+ ERROR SUMMARY: (?P<errors>\d+) errors?"),
     re.compile(
@@ -131,14 +135,14 @@ def sanitizer_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def build_environment(tool: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """With the macro that native routes are built with for this tool, kept apart from others."""
+    """With the macros that native routes are built with for this tool, kept apart from others."""
     values = dict(environment)
-    macro = BUILT_WITH.get(tool)
-    if macro is not None:
-        flags = values.get("NVCC_APPEND_FLAGS", "")
-        values["NVCC_APPEND_FLAGS"] = f"{flags} -D{macro}".strip()
+    macros = BUILT_WITH.get(tool)
+    if macros is not None:
+        flags = [values.get("NVCC_APPEND_FLAGS", ""), *(f"-D{macro}" for macro in macros)]
+        values["NVCC_APPEND_FLAGS"] = " ".join(filter(None, flags))
         _, native = build_caches()
-        values["TVM_FFI_CACHE_DIR"] = str(native / macro.lower())
+        values["TVM_FFI_CACHE_DIR"] = str(native / f"for-{tool}")
     return values
 
 
@@ -205,18 +209,19 @@ def run_sanitizers(
     with hold_device(facts), tempfile.TemporaryDirectory(prefix="sanitize-") as scratch:
         for job in jobs_of(plan, facts):
             label = f"{plan.room.name} {job.uuid[:8]}"
-            calls: dict[str | None, tuple[Path, str | None]] = {}
+            calls: dict[str, tuple[Path, str | None]] = {}
             for tool in tools:
-                macro, built = BUILT_WITH.get(tool), build_environment(tool, environment)
-                if macro not in calls:
-                    calls[macro] = prepare_call(workspace, job, Path(scratch), built, make_pool)
-                    if calls[macro][1] is not None:
-                        built_with = f", built with {macro}," if macro else ""
+                build = tool if tool in BUILT_WITH else ""
+                built = build_environment(tool, environment)
+                if build not in calls:
+                    calls[build] = prepare_call(workspace, job, Path(scratch), built, make_pool)
+                    if calls[build][1] is not None:
+                        built_for = f", built for {build}," if build else ""
                         codes.append(ExitCode.FAILED)
                         progress.note(
-                            f"{label}{built_with} fails without a sanitizer: {calls[macro][1]}"
+                            f"{label}{built_for} fails without a sanitizer: {calls[build][1]}"
                         )
-                path, failure = calls[macro]
+                path, failure = calls[build]
                 if failure is not None:
                     continue
                 log = Path(scratch) / f"{tool}.log"

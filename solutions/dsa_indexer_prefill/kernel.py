@@ -311,9 +311,9 @@ NATIVE_QUERIES = 4096  # most of a group of launches
 AREA_MIB = 236  # 4096 queries and 132 CTAs' blocks of four, 8 x 832 candidates of 8 bytes each
 QUERY_BLOCK, QUERY_WARPS, CAPACITY, STRETCH, MOST_CTAS = 4, 8, 832, 48, 132  # as in plan.cuh
 # (most queries of a group of launches, candidates that a selecting CTA holds)
-#   132 queries    an SM to each: 18 KiB + 200 KiB of shared memory; 2047 above a tie that warps of
+#   132 queries    an SM to each: 20 KiB + 168 KiB of shared memory; 2047 above a tie that warps of
 #                  132 CTAs store, 2047 + 132 x 8 x 20, fit
-#   larger         three selecting CTAs an SM; 3840 are wanted, and 429 is the deviation
+#   larger         four selecting CTAs an SM; 3840 are wanted, and 429 is the deviation
 MOST_CANDIDATES = ((132, 25600), (math.inf, 6912))
 
 

@@ -134,8 +134,7 @@ auto choose_filter(const Args& args) {
 
 void launch_all(const Args& args, int sms, int repair_ctas, cudaStream_t stream, bool is_first) {
   constexpr int SCORE_BYTES = sizeof(SharedMemory);
-  const int select_bytes =
-      static_cast<int>(sizeof(Selection) + args.most_candidates * (sizeof(uint32_t) + sizeof(int)));
+  const int select_bytes = Selection::bytes_of(args.most_candidates);
   const bool is_scored = args.num_keys > TOPK, is_sampled = args.num_keys > Tuning::WHOLE;
   if (is_sampled) {
     launch(score_kernel<Mode::SAMPLE>, args, sms, THREADS, SCORE_BYTES, stream, is_first);

@@ -14,13 +14,13 @@ constexpr int FEW = 64;  // orders that are ranked by comparing each with all ot
 constexpr uint32_t NO_SCORE = 0, LEAST_ORDER = 1, NAN_ORDER = ~0u - 1;
 
 struct RankMemory {
-  alignas(16) int bins[BINS];
+  alignas(16) int bins[BINS + 4];  // and one for what is in none
   uint64_t warp_sums[32];
   int found_bin, found_above;
   int stored[2];  // how many above the bracket, how many in it
   uint32_t few_orders[FEW];
   int few_ids[FEW];
-  uint32_t least, most;
+  uint32_t least_less_1, most;
 };
 
 __device__ __forceinline__ uint32_t order_of(float score) {
@@ -40,18 +40,25 @@ __device__ __forceinline__ uint64_t add_up(uint64_t two) {
   return __reduce_add_sync(~0u, low) | static_cast<uint64_t>(__reduce_add_sync(~0u, high)) << 32;
 }
 
+// The sum over the lanes up to this one.
+template <typename Sum>
+__device__ __forceinline__ Sum sum_through(Sum value, int lane) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const Sum before = __shfl_up_sync(~0u, value, distance);
+    if (lane >= distance) value += before;
+  }
+  return value;
+}
+
 // The sum over the threads before this one, and in *total over all, where it is asked for. The
 // first THREADS threads of the CTA call it: all of them where BARRIER is 0. An int, or two in one.
 template <int THREADS, int BARRIER, typename Sum>
-__device__ __forceinline__ Sum sum_before(RankMemory& memory, Sum value, Sum* total = nullptr) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+__device__ __forceinline__ Sum sum_before(RankMemory& memory, Sum value, Sum* total = nullptr,
+                                          uint32_t thread = threadIdx.x) {
+  const int lane = thread % 32, warp = thread / 32;
   Sum* warp_sums = reinterpret_cast<Sum*>(memory.warp_sums);
-  Sum through = value;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const Sum before = __shfl_up_sync(~0u, through, distance);
-    if (lane >= distance) through += before;
-  }
+  const Sum through = sum_through(value, lane);
   if (lane == 31) warp_sums[warp] = through;
   BARRIER == 0 ? __syncthreads() : sync_first<THREADS>();
   Sum of_warp = lane < THREADS / 32 ? warp_sums[lane] : 0;
@@ -83,38 +90,64 @@ struct Orders {
   }
 };
 
-// A bracket of the need-th largest of `count` orders, none of which is above `high`; those below
-// `low`, which is 1 or more, do not count. Each pass counts in 2048 equal bins and goes on in one:
-// three at most, until only `enough` orders are left in the bracket, or one value. Called by the
-// first THREADS threads of the CTA; each asks for order_at(i), i < count, AT_ONCE at a time.
+// Calls take(order) for each of a thread's orders of `count`.
 template <int THREADS, int AT_ONCE, typename OrderAt>
-__device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int need, uint32_t low,
-                                             uint32_t high, int enough, OrderAt order_at) {
-  constexpr int EACH = BINS / THREADS;
-  int above = 0, inside = count;
-  while (low < high && inside > enough) {
-    const int shift = max(32 - __clz(high - low) - BINS_LOG, 0);
-#pragma unroll
-    for (int i = 0; i < EACH; ++i) memory.bins[i * THREADS + threadIdx.x] = 0;
-    sync_first<THREADS>();
+struct Visit {
+  int count;
+  OrderAt order_at;
+  template <typename Take>
+  __device__ __forceinline__ void operator()(Take take) const {
     for (int first = threadIdx.x; first < count; first += THREADS * AT_ONCE) {
       const Orders<THREADS, AT_ONCE> orders(first, count, order_at);
 #pragma unroll
-      for (int j = 0; j < AT_ONCE; ++j) {
-        const uint32_t offset = orders.of[j] - low;  // NO_SCORE wraps, as low is more
-        if (offset <= high - low) atomicAdd(&memory.bins[offset >> shift], 1);
-      }
+      for (int j = 0; j < AT_ONCE; ++j) take(orders.of[j]);
     }
+  }
+};
+
+// A bracket of the need-th largest of `count` orders, none of which is above `high`; those below
+// `low`, which is 1 or more, do not count. Each pass counts in 2048 equal bins and goes on in one:
+// three at most, until only `enough` orders are left in the bracket, or one value. Called by the
+// first THREADS threads of the CTA; visit(take) calls take(order) for each of a thread's orders.
+// IN_REGISTERS: where most of these are no branch is needed, which would wait for each; of others
+// all are on their way before one is used only as long as a branch is in between.
+template <int THREADS, bool IN_REGISTERS, typename Visit>
+__device__ __forceinline__ Bracket find_rank(RankMemory& memory, int count, int need, uint32_t low,
+                                             uint32_t high, int enough, Visit visit) {
+  constexpr int EACH = BINS / THREADS;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int* warp_sums = reinterpret_cast<int*>(memory.warp_sums);
+  int above = 0, inside = count;
+  while (low < high && inside > enough) {
+    const uint32_t span = high - low;
+    const int shift = max(32 - __clz(span) - BINS_LOG, 0);
+#pragma unroll
+    for (int i = 0; i < EACH / 4; ++i) {
+      reinterpret_cast<int4*>(memory.bins)[i * THREADS + threadIdx.x] = {0, 0, 0, 0};
+    }
+    sync_first<THREADS>();
+    visit([&](uint32_t order) {
+      const uint32_t offset = order - low;  // NO_SCORE wraps, as low is more
+      if (IN_REGISTERS || offset <= span) {
+        atomicAdd(&memory.bins[offset <= span ? offset >> shift : BINS], 1);
+      }
+    });
     sync_first<THREADS>();
     const int top = BINS - 1 - EACH * threadIdx.x;  // the highest of my bins
     int sum = 0;
 #pragma unroll
     for (int i = 0; i < EACH; ++i) sum += memory.bins[top - i];
-    int before = above + sum_before<THREADS, 1>(memory, sum);
-    if (before < need && need <= before + sum) {
-      int bin = top;
-      while (before + memory.bins[bin] < need) before += memory.bins[bin--];
-      memory.found_bin = bin, memory.found_above = before;
+    const int of_warp = add_up(sum);
+    if (lane == 0) warp_sums[warp] = of_warp;
+    sync_first<THREADS>();
+    int before = above + add_up(lane < warp ? warp_sums[lane] : 0);
+    if (before < need && need <= before + of_warp) {  // the bin is one of the warp's
+      before += sum_through(sum, lane) - sum;
+      if (before < need && need <= before + sum) {
+        int bin = top;
+        while (before + memory.bins[bin] < need) before += memory.bins[bin--];
+        memory.found_bin = bin, memory.found_above = before;
+      }
     }
     sync_first<THREADS>();
     above = memory.found_above, inside = memory.bins[memory.found_bin];

@@ -195,8 +195,9 @@ struct Sink<Mode::REPAIR> {
       if (query < 0) break;
       const uint32_t* found = orders_of(args, member) + start;
       const auto at = [&](int i) { return found[i]; };
-      const Bracket bracket =
-          find_rank<COMPUTING, 2>(shared.rank, length, TOPK, LEAST_ORDER, NAN_ORDER, FEW, at);
+      const Visit<COMPUTING, 2, decltype(at)> visit = {length, at};
+      const Bracket bracket = find_rank<COMPUTING, false>(shared.rank, length, TOPK, LEAST_ORDER,
+                                                          NAN_ORDER, FEW, visit);
       store_best<COMPUTING, 1>(shared.rank, length, TOPK, bracket, at,
                                [&](int i) { return start + i; },
                                args.ids + static_cast<int64_t>(query) * TOPK);

@@ -13,16 +13,17 @@
 //     S <- exp(G_last) S + writes^T R,          writes = T^T diag(exp(G_last - G)) K      [K, V]
 //
 // solve_kernel, a CTA of two teams an SM: chunk after chunk of a q/k head, longest sequences first;
-// a team writes K, Q, and for the two v heads writes, reads and exp G, as tiles that the scan
-// copies whole, and counts what is there. scan_kernel, launched with programmatic dependence, a CTA
-// an SM: a sequence and v head after the other, long ones halved, longest first, each taken by who
-// is done; S^T [64 values, 128] a warpgroup; a third requests and stores. A chunk of it begins when
-// it is counted. At least 16 SMs are left to it from the start; others it takes as CTAs of
-// solve_kernel end. No CTA of it is placed before all of these are: none waits for it. Of few long
-// sequences it leaves states and residuals in scratch, and other SMs find the outputs: units
-// behind all those whose chunks they wait for. The longest of few is cut into segments whose chains
-// run at once: later ones from zeros, and beside that, with values of zero, from the identity; what
-// this gives is multiplied by the state in front of the segment, once it is known.
+// a team finds K, Q, and for the two v heads writes and reads, as tiles that the scan copies whole;
+// warps beside it find gates, request, store and count what is there. scan_kernel, launched with
+// programmatic dependence, a CTA an SM: a sequence and v head after the other, long ones halved,
+// longest first, each taken by who is done; S^T [64 values, 128] a warpgroup; a third requests and
+// stores. A chunk of it begins when it is counted. At least 16 SMs are left to it from the start;
+// others it takes as CTAs of solve_kernel end. No CTA of it is placed before all of these are: none
+// waits for it. Of few long sequences it leaves states and residuals in scratch, and other SMs find
+// the outputs: units behind all those whose chunks they wait for. The longest of few is cut into
+// segments whose chains run at once: later ones from zeros, and beside that, with values of zero,
+// from the identity; what this gives is multiplied by the state in front of the segment, once it is
+// known.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice,
 // and 384 KiB more where outputs are found apart, 768 in a segment behind the first. Flops: 67
@@ -44,6 +45,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "feed.cuh"
 #include "plan.cuh"
 #include "register_shares.cuh"
 #include "scan.cuh"
@@ -59,9 +61,20 @@ __global__ void __launch_bounds__(SOLVE_THREADS, 1)
     solve_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SolveCta& cta = *reinterpret_cast<SolveCta*>(memory);
+  const int team = share(threadIdx.x / TEAM), feeding = share(threadIdx.x / 32) - SOLVING / 32;
+  if (feeding >= 0 && feeding < Tuning::SOLVE_TEAMS && threadIdx.x % 32 == 0) {
+    init_barriers(cta.teams[feeding].barriers);
+  }
   order_sequences(cta.order, args);
-  __syncthreads();  // the order is there
-  solve_tasks(cta, cta.teams[__shfl_sync(FULL, threadIdx.x / TEAM, 0)], args);
+  __syncthreads();  // the order and the barriers are there
+  if (team < Tuning::SOLVE_TEAMS) {
+    take_registers<Tuning::SOLVE_REGISTERS>();
+    solve_tasks(cta, cta.teams[team], args);
+  } else {
+    give_registers<Tuning::FEED_REGISTERS>();
+    const int fed = feeding % Tuning::SOLVE_TEAMS;
+    feed_team(cta, cta.teams[fed], args, fed, feeding / Tuning::SOLVE_TEAMS);
+  }
 }
 
 // Grid: scan_ctas, one an SM. MAY_CUT: args.most_later > 0; others fetch less code.

@@ -7,23 +7,26 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
-#include "bulk_copy.cuh"
-#include "bulk_hints.cuh"
+#include "barrier_wait.cuh"
 #include "fast_math.cuh"
-#include "gates.cuh"
 #include "named_barrier.cuh"
 #include "order.cuh"
 #include "plan.cuh"
-#include "small_copy.cuh"
 #include "tensor_core.cuh"
 #include "tensor_core_f16.cuh"
+#include "warp_arrival.cuh"
 #include "warpgroup.cuh"
 #include "warpgroup_rows.cuh"
 
 namespace {
 
-// A team of a CTA takes a task after the other; a warpgroup of it a v head.
-constexpr int TEAM = SERVED * 128, SOLVE_THREADS = Tuning::SOLVE_TEAMS * TEAM;
+// A team of a CTA takes a task after the other; a warpgroup of it a v head. In a warpgroup behind
+// all teams each has two warps that find gates and tasks, request, store and report: feed.cuh.
+constexpr int TEAM = SERVED * 128, SOLVING = Tuning::SOLVE_TEAMS * TEAM;
+constexpr int SOLVE_THREADS = SOLVING + 128;
+static_assert(Tuning::SOLVE_TEAMS * SERVED * 32 == 128, "a warp a team and v head");
+static_assert(SOLVING * Tuning::SOLVE_REGISTERS + 128 * Tuning::FEED_REGISTERS <=
+                  SOLVE_THREADS * 96, "what a CTA of so many threads begins with");
 
 __device__ __forceinline__ int team_thread() { return threadIdx.x % TEAM; }
 
@@ -31,17 +34,33 @@ __device__ __forceinline__ void sync_team() {
   sync_threads_of(1 + threadIdx.x / TEAM, TEAM);
 }
 
+// compute-sanitizer's racecheck loses a barrier of a team behind one of a part of it: built for it
+// with TEAMS_MEET defined, both v heads wait wherever one of them does.
+#ifdef TEAMS_MEET
+constexpr bool HEADS_MEET_APART = false;
+#else
+constexpr bool HEADS_MEET_APART = true;
+#endif
+
 // The team's threads of my v head.
 __device__ __forceinline__ void sync_head() {
+  if (!HEADS_MEET_APART) return sync_team();
   sync_threads_of(1 + Tuning::SOLVE_TEAMS + threadIdx.x / 128, 128);
 }
 
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
 
-struct RawGates {
-  alignas(8) __nv_bfloat16 a[SERVED], b[SERVED];
+// Each ends a phase a task. Arrivals of the feeding warps: rows (each lane with its copies, and one
+// for the task), gates (both warps), apart, free; of the team's warps: operands, reads, done.
+struct TeamBarriers {
+  uint64_t rows;      // task, keys and queries as they come
+  uint64_t gates;     // gates; `below` of the task before has been stored
+  uint64_t apart;     // keys and queries as operands have been stored
+  uint64_t free;      // reads have been stored
+  uint64_t operands;  // keys and queries are operands; the raw ones have been read
+  uint64_t reads;     // reads are there
+  uint64_t done;      // writes are there; all else has been read
 };
-static_assert(sizeof(RawGates::a) == 4, "a word");
 
 struct SolveMemory {
   alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16
@@ -50,17 +69,17 @@ struct SolveMemory {
     // scale (Q K^T o D) [i][j], in the end Solved::reads
     uint8_t scores[SERVED][TILE_BYTES];
   };
-  // The strict lower part of A in two terms, [i][j], then its 16 x 16 inverses on the diagonal; in
-  // the end Solved::writes.
+  // The strict lower part of A in two terms, [i][j], and the transposed inverses of its 16 x 16
+  // corners; in the end Solved::writes.
   uint8_t below[SERVED][2][TILE_BYTES];
-  alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];  // of A transposed, inverses
+  alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];  // of A, transposed
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
   alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
   alignas(16) float beta[SERVED][CHUNK];
   alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
-  RawGates raw_gates[SERVED][CHUNK];
-  Task tasks[2];  // in turns: the present one, the next one
+  Task task;  // the one whose rows are here
+  TeamBarriers barriers;
 };
 
 struct SolveCta {
@@ -74,24 +93,6 @@ static_assert(SOLVE_THREADS >= ORDERED, "a thread a sequence");
 __device__ __forceinline__ uint4 convert_row(const int4& x) {
   const float2 a = widen_bf16(x.x), b = widen_bf16(x.y), c = widen_bf16(x.z), d = widen_bf16(x.w);
   return {pack_f16(a.x, a.y), pack_f16(b.x, b.y), pack_f16(c.x, c.y), pack_f16(d.x, d.y)};
-}
-
-// A thread's 16 bytes of keys and queries are copied to a place that it alone reads. Rows from the
-// chunk's last on are zero.
-constexpr int ROW_COPIES = CHUNK * DIM / 8 / TEAM;
-
-__device__ __forceinline__ void request_rows(SolveMemory& shared, const Args& args,
-                                             const Task& task) {
-#pragma unroll
-  for (int i = 0; i < ROW_COPIES; ++i) {
-    const int at = team_thread() + i * TEAM, row = at / 16;
-    const bool is_token = row < task.tokens;
-    const int64_t token = task.first + (is_token ? row : 0);
-    const int64_t offset = (token * QK_HEADS + task.qk_head) * DIM + at % 16 * 8;
-    copy_chunk_or_clear(&shared.raw_keys[at], args.k + offset, is_token);
-    copy_chunk_or_clear(&shared.raw_queries[at], args.q + offset, is_token);
-  }
-  commit_copies();
 }
 
 // Of a lane's four pairs of keys two go to a chunk of the row and two to the next one, so that a
@@ -112,58 +113,10 @@ __device__ __forceinline__ void store_pairs(uint8_t (&tiles)[2][TILE_BYTES], int
 // Once they have come, as operands.
 __device__ __forceinline__ void convert_rows(SolveMemory& shared) {
 #pragma unroll
-  for (int i = 0; i < ROW_COPIES; ++i) {
+  for (int i = 0; i < CHUNK * DIM / 8 / TEAM; ++i) {
     const int at = team_thread() + i * TEAM;
     store_pairs(shared.keys, at / 16, at % 16, convert_row(shared.raw_keys[at]));
     store_pairs(shared.queries, at / 16, at % 16, convert_row(shared.raw_queries[at]));
-  }
-}
-
-// a and b of a lane's two tokens, for both heads, to places that it alone reads; behind the chunk's
-// last token those of its first.
-__device__ __forceinline__ void request_gates(SolveMemory& shared, const Args& args,
-                                              const Task& task, int served) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = threadIdx.x % 32 * 2 + i, token = task.first + (row < task.tokens ? row : 0);
-    const int64_t at = int64_t{token} * V_HEADS + task.qk_head * SERVED;
-    copy_word(shared.raw_gates[served][row].a, args.a + at);
-    copy_word(shared.raw_gates[served][row].b, args.b + at);
-  }
-}
-
-// One warp a v head, two tokens a lane. Sums in fp64: next to a g of 0 those of g near 1 remain.
-__device__ __forceinline__ void find_gates(SolveMemory& shared, const Args& args, int tokens,
-                                           int slot, int v_head) {
-  const int lane = threadIdx.x % 32, served = v_head % SERVED;
-  const Head head = load_head(args, v_head);
-  double log_g[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = 2 * lane + i;
-    const bool is_token = row < tokens;
-    const RawGates& raw = shared.raw_gates[served][row];
-    log_g[i] = is_token ? LOG2_E * log_decay(head, __bfloat162float(raw.a[served])) : 0.0;
-    const float strength = write_strength(__bfloat162float(raw.b[served]));
-    shared.beta[served][row] = is_token ? strength : 0.0f;
-  }
-  double sum = log_g[0] + log_g[1];
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const double other = __shfl_up_sync(FULL, sum, step);
-    if (lane >= step) sum += other;
-  }
-  const double total = __shfl_sync(FULL, sum, 31);
-  const double block_end = __shfl_sync(FULL, sum, lane | (BLOCK / 2 - 1));
-  const double elapsed[2] = {sum - log_g[1], sum};
-  Solved* solved = solved_of(args, slot, v_head);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float high = elapsed[i];
-    shared.elapsed[served][2 * lane + i] = {high, static_cast<float>(elapsed[i] - high)};
-    shared.remaining[served][2 * lane + i] = exp2_approx(static_cast<float>(total - elapsed[i]));
-    shared.within[served][2 * lane + i] = exp2_approx(static_cast<float>(block_end - elapsed[i]));
-    solved->carry[2 * lane + i] = exp2_approx(high);
   }
 }
 
@@ -337,11 +290,11 @@ __device__ __forceinline__ void fade_products(SolveMemory& shared, bool is_score
   }
 }
 
-// (I + corner)^-1 by elimination, a column a lane: in fp32 where it stands, transposed, and in two
-// terms on the diagonal of `below`.
+// (I + corner)^-1 by elimination, a column a lane: transposed, in two terms, on the diagonal of
+// `below`. Sixteen lanes keep the first terms, the others the second ones.
 __device__ __forceinline__ void invert_corner(SolveMemory& shared, int head, int block) {
-  const int lane = threadIdx.x % 32, column = lane % BLOCK;
-  float* corner = shared.corners[head][block];
+  const int lane = threadIdx.x % 32, column = lane % BLOCK, term = lane / BLOCK;
+  const float* corner = shared.corners[head][block];
   float x[BLOCK];
 #pragma unroll
   for (int i = 0; i < BLOCK; ++i) x[i] = i == column ? 1.0f : 0.0f;
@@ -356,23 +309,19 @@ __device__ __forceinline__ void invert_corner(SolveMemory& shared, int head, int
       if (4 * quad + 3 > step) x[4 * quad + 3] -= a.w * x[step];
     }
   }
-  __syncwarp();
-  if (lane < BLOCK) {
+  uint32_t pairs[BLOCK / 2];
 #pragma unroll
-    for (int i = 0; i < BLOCK; i += 4) {
-      const float4 quad = {x[i], x[i + 1], x[i + 2], x[i + 3]};
-      *reinterpret_cast<float4*>(corner + column * CORNER_ROW + i) = quad;
-    }
+  for (int i = 0; i < BLOCK / 2; ++i) {
+    uint32_t high, low;
+    split(x[2 * i], x[2 * i + 1], high, low);
+    pairs[i] = term ? low : high;
   }
-  const int place = BLOCK * block + column;
 #pragma unroll
-  for (int i = 0; i < BLOCK; ++i) {
-    const __half high = __float2half_rn(x[i]);
-    const __half term = lane < BLOCK ? high : __float2half_rn(x[i] - __half2float(high));
-    uint8_t* to = shared.below[head][lane / BLOCK] + swizzled(BLOCK * block + i, place / 8);
-    *reinterpret_cast<__half*>(to + place % 8 * 2) = term;
+  for (int half = 0; half < 2; ++half) {
+    uint8_t* to = shared.below[head][term] + swizzled(BLOCK * block + column, 2 * block + half);
+    const uint32_t* of = pairs + 4 * half;
+    *reinterpret_cast<uint4*>(to) = uint4{of[0], of[1], of[2], of[3]};
   }
-  __syncwarp();
 }
 
 // Rows of the transposed inverse as first operands: two terms of 16 columns.
@@ -406,53 +355,81 @@ struct Sums {
   }
 };
 
-// sums [16 x 16] += terms [16 x 16] times block (i, m) of `below`, transposed.
-__device__ __forceinline__ void multiply_block(SolveMemory& shared, int head, int i, int m,
-                                               const Terms& terms, Sums& sums) {
-  const int lane = threadIdx.x % 32;
-  const uint32_t place = swizzled(BLOCK * i + lane % 8 + lane / 16 * 8, 2 * m + lane / 8 % 2);
-  uint32_t high[4], low[4];
-  load_tiles(high, shared_address(shared.below[head][0] + place));
-  load_tiles(low, shared_address(shared.below[head][1] + place));
+// sums [16 x 16] += terms [16 x 16] times right [16 x 16], in tiles of 8 x 8. What needs the low
+// terms, which are there last, comes last.
+__device__ __forceinline__ void multiply_terms(const Terms& terms, const Terms& right,
+                                               Sums& sums) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    multiply_f16(sums.x[0][half], terms.high, high[2 * half], high[2 * half + 1]);
-    multiply_f16(sums.x[1][half], terms.low, high[2 * half], high[2 * half + 1]);
-    multiply_f16(sums.x[1][half], terms.high, low[2 * half], low[2 * half + 1]);
+    const uint32_t* high = right.high + 2 * half;
+    const uint32_t* low = right.low + 2 * half;
+    multiply_f16(sums.x[1][half], terms.high, low[0], low[1]);
+    multiply_f16(sums.x[0][half], terms.high, high[0], high[1]);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t* high = right.high + 2 * half;
+    multiply_f16(sums.x[1][half], terms.low, high[0], high[1]);
   }
 }
 
-// rows [16 x 64] = rows [16 block, +16) of the transposed inverse of I + A, Y. With D the inverses
-// of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T, block after block.
-__device__ __forceinline__ void merge_corners(SolveMemory& shared, int head, int block,
-                                              Terms (&rows)[BLOCKS]) {
-  const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+// Block (i, m) of `below`, transposed, as a second operand.
+__device__ __forceinline__ Terms load_block(const SolveMemory& shared, int head, int i, int m) {
+  const int lane = threadIdx.x % 32;
+  const uint32_t place = swizzled(BLOCK * i + lane % 8 + lane / 16 * 8, 2 * m + lane / 8 % 2);
+  Terms terms;
+  load_tiles(terms.high, shared_address(shared.below[head][0] + place));
+  load_tiles(terms.low, shared_address(shared.below[head][1] + place));
+  return terms;
+}
+
+// The transposed inverse of corner i, as a first operand or as a second one.
+template <bool IS_FIRST>
+__device__ __forceinline__ Terms load_inverse(const SolveMemory& shared, int head, int i) {
+  const int lane = threadIdx.x % 32;
+  const uint32_t place = swizzled(BLOCK * i + lane % 16, 2 * i + lane / 16);
+  Terms terms;
 #pragma unroll
-  for (int i = 0; i < BLOCKS; ++i) {
-    float x[8];
-    if (i < block) {
-      rows[i] = {};
-    } else if (i == block) {
-      const float* corner = shared.corners[head][i] + 2 * pair;
-#pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        const int row = group + part % 2 * 8, column = part / 2 * 8;
-        const float2 xy = *reinterpret_cast<const float2*>(corner + row * CORNER_ROW + column);
-        x[2 * part] = xy.x, x[2 * part + 1] = xy.y;
-      }
-      rows[i] = split_sums(x);
+  for (int term = 0; term < 2; ++term) {
+    const uint32_t from = shared_address(shared.below[head][term] + place);
+    uint32_t(&to)[4] = term ? terms.low : terms.high;
+    if (IS_FIRST) {
+      load_tiles(to, from);
     } else {
-      Sums sums = {}, merged = {};
+      load_tiles_transposed(to, from);
+    }
+  }
+  return terms;
+}
+
+// rows [16 x 64] = rows [16 block, +16) of the transposed inverse of I + A, Y. With D the inverses
+// of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T. As soon as a block is there, all
+// sums get their part of it: only that of the next block is in the chain.
+__device__ __forceinline__ void merge_corners(const SolveMemory& shared, int head, int block,
+                                              Terms (&rows)[BLOCKS]) {
+  Sums sums[BLOCKS] = {};
 #pragma unroll
-      for (int m = 0; m < i; ++m) {
-        if (m >= block) multiply_block(shared, head, i, m, rows[m], sums);
-      }
+  for (int m = 0; m < BLOCKS; ++m) {
+    if (m < block) {
+      rows[m] = {};
+      continue;
+    }
+    if (m == block) {
+      rows[m] = load_inverse<true>(shared, head, m);
+    } else {
+      const Terms inverse = load_inverse<false>(shared, head, m);
+      Sums merged = {};
+      float x[8];
 #pragma unroll
-      for (int part = 0; part < 8; ++part) x[part] = -sums[part];
-      multiply_block(shared, head, i, i, split_sums(x), merged);
+      for (int part = 0; part < 8; ++part) x[part] = -sums[m][part];
+      multiply_terms(split_sums(x), inverse, merged);
 #pragma unroll
       for (int part = 0; part < 8; ++part) x[part] = merged[part];
-      rows[i] = split_sums(x);
+      rows[m] = split_sums(x);
+    }
+#pragma unroll
+    for (int i = m + 1; i < BLOCKS; ++i) {
+      multiply_terms(rows[m], load_block(shared, head, i, m), sums[i]);
     }
   }
 }
@@ -512,6 +489,9 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
   multiply_scores(shared.scores[head], rows, sums);
   sync_head();  // all have read what is overwritten from here on
   store_rows(shared.scores[head], block, strengths, sums);
+  publish_shared();
+  __syncwarp();
+  arrive_for_warp(&shared.barriers.reads);
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {  // the decay to the chunk's end
     if (m < block) continue;  // zeros
@@ -527,37 +507,23 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
   }
 }
 
-constexpr int STORING = 96;  // thread of a warpgroup: its warp finds no gates
-
-// Operands of a chunk are in shared memory, published: what the scan reads of it goes to scratch.
-// The stores may still read at the end.
-__device__ __forceinline__ void solve_chunk(SolveMemory& shared, const Args& args, int slot,
-                                            int qk_head, int head, int block) {
-  const bool is_storing = threadIdx.x % 128 == STORING;
-  Operands* operands = operands_of(args, slot, qk_head);
-  if (is_storing) {
-    store_bulk(head == 0 ? operands->keys : operands->queries,
-               head == 0 ? shared.keys : shared.queries, sizeof(Operands::keys));
-  }
+// Operands of a chunk are in shared memory, published. The feeding warp stores what the scan reads.
+__device__ __forceinline__ void solve_chunk(SolveMemory& shared, float scale, int head, int block,
+                                            uint32_t parity) {
   float sums[32];
   multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
-  if (head == 1) {
-    if (is_storing) finish_bulk_reads();
-    sync_head();  // queries have been read: scores take their place
-  }
-  fade_products(shared, head == 1, block, args.scale, sums);
+  wait_cta_phase(&shared.barriers.gates, parity);
+  // Scores take the place of queries, of which a warp reads no rows but its own.
+  if (head == 1) wait_cta_phase(&shared.barriers.apart, parity);
+  fade_products(shared, head == 1, block, scale, sums);
   publish_shared();
   sync_team();  // A and the scores of both v heads are there
   invert_corner(shared, head, block);
   sync_head();  // the inverses of my v head are there
   solve_head(shared, head, block);
   publish_shared();
-  sync_head();  // writes and reads are there
-  if (is_storing) {
-    Solved* solved = solved_of(args, slot, qk_head * SERVED + head);
-    store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
-    store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
-  }
+  __syncwarp();
+  arrive_for_warp(&shared.barriers.done);
 }
 
 }  // namespace

@@ -1,25 +1,18 @@
-// The tasks of a team of solve_kernel, one after the other, and what the scan is told of them.
+// The tasks of a team of solve_kernel, one after the other.
 #pragma once
 
 #include <cstdint>
 
-#include "async_copy.cuh"
-#include "bulk_copy.cuh"
+#include "barrier_wait.cuh"
 #include "device_flags.cuh"
 #include "named_barrier.cuh"
 #include "order.cuh"
 #include "plan.cuh"
 #include "programmatic_launch.cuh"
 #include "solve.cuh"
+#include "warp_arrival.cuh"
 
 namespace {
-
-// The warpgroup's part of a task is in scratch, and said to be.
-__device__ __forceinline__ void report_part(const Args& args, const Task& task) {
-  if (threadIdx.x % 128 != STORING || task.tokens == 0) return;
-  finish_bulk_stores();
-  count_release(parts_of(args, task.slot, task.qk_head));
-}
 
 // By a whole warp.
 __device__ __forceinline__ void clear_units(const Args& args) {
@@ -29,9 +22,14 @@ __device__ __forceinline__ void clear_units(const Args& args) {
   if (lane < args.most_later * V_HEADS) *seam_counts_of(args, 0, lane) = {0, 0};
 }
 
+__device__ __forceinline__ int count_tasks(const SolveCta& cta, const Args& args) {
+  return QK_HEADS * (args.num_seqs > ORDERED ? args.slots : cta.order.chunks);
+}
+
 // No part of the team's tasks is there, no unit is taken; by a whole warp. Then the scan may start.
-__device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& args, int tasks,
-                                            Numbers numbers) {
+__device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& args) {
+  Numbers numbers(args, threadIdx.x / TEAM);
+  const int tasks = count_tasks(cta, args);
   for (;;) {
     const Task task = find_task(cta.order, args, tasks, numbers);
     if (task.tokens == 0) break;
@@ -47,52 +45,31 @@ __device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& arg
   allow_next_launch();
 }
 
-__device__ __forceinline__ void request_task(SolveMemory& shared, const Args& args,
-                                             const Task& task) {
-  if (task.tokens == 0) return;
-  if (threadIdx.x % 128 < 32) request_gates(shared, args, task, team_thread() / 128);
-  request_rows(shared, args, task);
-}
+constexpr int CLEARING = 2;  // warp of a team
 
-constexpr int FINDING = 1, CLEARING = 2;  // warps of a team: neither finds gates nor stores
-
-// A team's tasks.
+// A team's tasks, as its feeding warp finds them.
 __device__ __forceinline__ void solve_tasks(SolveCta& cta, SolveMemory& shared, const Args& args) {
-  Numbers numbers(args, threadIdx.x / TEAM);
-  const bool is_leader = threadIdx.x % 32 == 0;
-  const Numbers all = numbers;
-  const int tasks = QK_HEADS * (args.num_seqs > ORDERED ? args.slots : cta.order.chunks);
-  const auto find_next = [&](int place) {
-    const Task task = find_task(cta.order, args, tasks, numbers);
-    if (is_leader) shared.tasks[place] = task;
-  };
-  const int role = __shfl_sync(FULL, team_thread() / 32, 0);
-  if (role == FINDING) find_next(0);
-  sync_team();  // the first task is there
-  request_task(shared, args, shared.tasks[0]);
-  if (role == CLEARING) clear_parts(cta, args, tasks, all);
-  Task before = {0, 0, 0, 0};
+  if (__shfl_sync(FULL, team_thread() / 32, 0) == CLEARING) clear_parts(cta, args);
+  TeamBarriers& barriers = shared.barriers;
 #pragma unroll 1
-  for (int place = 0; shared.tasks[place].tokens > 0; place ^= 1) {
-    const Task task = shared.tasks[place];
-    // Found anew for each chunk, or the compiler keeps all addresses that follow from it.
-    const int warps = __shfl_sync(FULL, team_thread() / 32, 0), warp = warps % 4, head = warps / 4;
+  for (uint32_t parity = 0;; parity ^= 1) {
+    // Found anew for each chunk, or the compiler keeps all addresses that follow from it. Masked,
+    // so that it knows them to be small.
+    const int warps = __shfl_sync(FULL, team_thread() / 32, 0) & 7, warp = warps & 3;
+    const int head = warps >> 2;
     // Blocks of rows differ in length: the second warpgroup takes them the other way round.
     const int block = head == 0 ? warp : BLOCKS - 1 - warp;
-    wait_copies<0>();
-    // The gates of the chunk before have been read; its stores read the rest meanwhile.
-    if (warp == 0) find_gates(shared, args, task.tokens, task.slot, task.qk_head * SERVED + head);
-    if (warps == FINDING) find_next(place ^ 1);
-    report_part(args, before);
-    sync_team();  // all of the chunk before has been read
+    wait_cta_phase(&barriers.rows, parity);
+    if (shared.task.tokens == 0) break;
     convert_rows(shared);
-    publish_shared();  // before requests go out, whose arrival it would wait for
-    sync_team();       // keys, queries and gates are there
-    request_task(shared, args, shared.tasks[place ^ 1]);  // on its way while this one is solved
-    solve_chunk(shared, args, task.slot, task.qk_head, head, block);
-    before = task;
+    publish_shared();
+    __syncwarp();
+    arrive_for_warp(&barriers.operands);
+    wait_cta_phase(&barriers.operands, parity);
+    solve_chunk(shared, args.scale, head, block, parity);
+    wait_cta_phase(&barriers.done, parity);  // the place of keys and queries may be taken
+    wait_cta_phase(&barriers.free, parity);
   }
-  report_part(args, before);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 //
 // Weights do not wait for C: those of the second product are requested while the first one's last
 // units are still computed, as far as the ring reaches. Rows of C wait until all parts of their
-// tile are written.
+// expert's are written.
 #pragma once
 
 #include "async_copy.cuh"
@@ -129,7 +129,7 @@ __device__ __forceinline__ void feed_x(SharedMemory& shared, const Args& args, c
   }
 }
 
-// Waits until all columns of a row tile of C are written.
+// Waits until all columns of an expert's rows of C are written.
 __device__ __forceinline__ void wait_for_c(const Args& args, const Unit& unit) {
   const int parts = FIRST_UNITS * (unit.rows > COLUMNS ? 2 : 1);
   static_assert(2 * FIRST_UNITS < 1 << DONE_BITS, "parts can be counted");

@@ -137,9 +137,9 @@ LAUNCHES = (
 # (largest seq_len, way of the native route). Beyond, all slots of all tokens could fill more row
 # tiles than are counted: the portable route's work.
 #   stream   units of 64 weight rows and 16 packed ones spread few hit experts over all SMs.
-#   tiles    256 weight rows and 64 packed ones, beyond 1536 tokens 128: 314.4 us against 321.8 at
-#            T = 96, 334.8 against 342.5 at 128, 351.8 against 366.2 at 256. The first limit has to
-#            be below 96; where, is not measured.
+#   tiles    256 weight rows and 64 packed ones, beyond 1536 tokens 128. On the official workloads
+#            88.1 us against the stream's 67.6 at T = 15, the same at 14 and 16, where more experts
+#            are hit, 274.4 against 278.5 at 32. Lengths from 17 to 31 are not measured.
 NATIVE_WAYS = ((16, "stream"), (15872, "tiles"))
 NATIVE_CAPABILITY = (9, 0)  # wgmma exists there alone
 

@@ -13,7 +13,7 @@
 //
 // Launches: these, and combine. From the second on they are set up while the one before runs.
 //
-// The persistent kernel, one CTA an SM: units are 64 weight rows of an expert times up to 16
+// The persistent kernel, one CTA an SM: units are 64 weight rows of an expert times all of its
 // packed rows, taken in order from a counter, the first product's before the second's. A warp
 // requests weights into a deep ring, three warps request packed rows, two warpgroups multiply.
 // Weights are the tall operand of wgmma, packed rows the narrow one.
@@ -22,9 +22,9 @@
 // some thousand tokens; choose() in kernel.py draws the line between the two kernels.
 //
 // Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
-// first product to the second, which waits, tile by tile, for C alone. Units are small, and an SM
-// that is done takes the next: no barrier of the grid, no round of units that is half empty, and no
-// two CTAs that must run together.
+// first product to the second, which waits, expert by expert, for C alone. Units are small, and an
+// SM that is done takes the next: no barrier of the grid, no round of units that is half empty, and
+// no two CTAs that must run together.
 //
 // Numerics: products of one 128-block of k (of C: of the 32 or 128 columns that share a scale) on
 // the FP8 tensor cores, scaled and added in fp32. C is two e4m3 planes, codes and what they round
@@ -81,6 +81,7 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
     init_barrier(&shared.unit_full[i], 1);
     init_barrier(&shared.unit_free[i], READERS * ARRIVALS_A_WARP);
   }
+  init_barrier(&shared.rows_counted, ARRIVALS_A_WARP);
   fence_barrier_init();
 }
 
@@ -101,14 +102,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     arrive_for_threads(BARRIERS_MADE, THREADS);
     const int ticket = takes ? take_first_ticket(all.told, seen) : 0;
     __syncwarp();
-    sync_threads_of(ROWS_COUNTED, THREADS);
-    feed_weights(shared, all, ticket, count_expert_rows(shared, count_blocks(all)));
+    wait_cta_phase(&shared.rows_counted, 0);
+    feed_weights(shared, all, ticket, shared.expert_rows[threadIdx.x % 32]);
     return;
   }
-  const uint2 locals = route_tokens(shared, args);
-  arrive_for_threads(ROWS_COUNTED, THREADS);
+  route_tokens(shared, args);
   sync_threads_of(BARRIERS_MADE, THREADS);
-  pack_tokens(shared, args, locals);
+  if (threadIdx.x < 32) pack_tokens(shared, args, await_locals(shared, args));
   sync_threads_of(WORKERS_MEET, 32 * WORKERS);
   allow_next_launch();
   if (threadIdx.x < MULTIPLYING) {
@@ -349,8 +349,7 @@ void launch_combine(const Call& call) {
 void run_stream(Call& call) {
   constexpr int BYTES = sizeof(SharedMemory);
   static_assert(BYTES <= SHARED_BYTES, "the rings fit an SM");
-  static_assert(LOCAL + MOST_STREAMED * TOP_K / UNIT_ROWS <= MOST_TILES, "row tiles are counted");
-  static_assert(MOST_TILES * (FIRST_UNITS + SECOND_UNITS) < 1 << (TICKET_BITS - 1),
+  static_assert(LOCAL * (FIRST_UNITS + SECOND_UNITS) < 1 << (TICKET_BITS - 1),
                 "tickets can be counted");
   TVM_FFI_ICHECK(call.args.num_tokens <= MOST_STREAMED)
       << "moe: too many tokens for the stream: " << call.args.num_tokens;
@@ -370,6 +369,9 @@ void run_routing_tiles(Call& call) {
   static_assert(LOCAL + MOST_ROUTED * TOP_K / TILE_ROWS <= MOST_TILES &&
                     LOCAL + MOST_IN_PLANES * TOP_K / TileForm<true, 2>::ROWS <= MOST_TILES,
                 "row tiles are counted");
+  static_assert(MOST_TILES * (Product<FIRST>::PARTS + Product<SECOND>::PARTS) / PAIR <
+                    1 << (TICKET_BITS - 1),
+                "tickets can be counted");
   call.args.told.nonce = next_nonce();
   allow_shared(routing_tile_kernel<PLANES>, BYTES);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, PAIRS};

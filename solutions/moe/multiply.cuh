@@ -285,7 +285,7 @@ __device__ __forceinline__ void pass_over(SharedMemory& shared, const Unit& unit
 }
 
 __device__ __forceinline__ void multiply_units(SharedMemory& shared, const Args& args) {
-  const int group = threadIdx.x / GROUP_THREADS;
+  const int group = threadIdx.x < GROUP_THREADS ? 0 : 1;
   Ring<UNIT_STAGES> units;
   Rings rings;
   for (int turn = 0;; turn ^= 1) {

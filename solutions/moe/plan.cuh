@@ -43,7 +43,7 @@ constexpr int TICKET_BITS = 20, DONE_BITS = 8;  // of counts in words with a non
 // 2^-44 a call, of the first calls in such memory.
 struct Told {
   uint64_t nonce;
-  uint4* locals;     // [T] local experts, .x and .z: a byte a slot, 255: not local; or LONE
+  uint4* locals;     // [T] local experts, .x and .z: a byte a slot, or NOT_LOCAL; or LONE
   uint64_t* ticket;  // [1] the next unit that nobody has taken
   uint64_t* done;    // [MOST_TILES] finished parts of a row tile of C
   uint4* slots;      // [T, 8] packed row, -1: the expert is not local; weight
@@ -52,13 +52,22 @@ struct Told {
 // More than half of the tokens with local experts have one alone. In front of tiles such a lone one
 // is told by its weight, and LONE, expert and token: whoever multiplies the token's row then writes
 // its output.
-constexpr uint32_t LONE = 0xc0;  // for the highest byte: no local expert, nor 255
+constexpr uint32_t NOT_LOCAL = 0xff;  // a byte
+constexpr uint32_t LONE = 0xc0;       // for the highest byte: no local expert, nor NOT_LOCAL
 
 __device__ __forceinline__ bool is_lone(uint2 told) { return told.y >> 24 == LONE; }
 
 // A byte a slot; a lone expert is in slot 4.
 __device__ __forceinline__ uint2 read_locals(uint2 told) {
   return is_lone(told) ? uint2{FULL, 0xffffff00 | (told.y >> 16 & 0xff)} : told;
+}
+
+// Of a token without local experts, or of no token.
+__device__ __forceinline__ uint2 no_locals() { return {FULL, FULL}; }
+
+// The local expert of a slot, or NOT_LOCAL.
+__device__ __forceinline__ uint32_t expert_in(uint2 locals, int slot) {
+  return (slot < 4 ? locals.x : locals.y) >> slot % 4 * 8 & 0xff;
 }
 
 struct Args {
@@ -79,11 +88,10 @@ struct Args {
 };
 
 constexpr int MOST_TILES = 1024;  // row tiles of a call: 32 + 8T / rows of a tile
-// Row tiles to which weights are requested as read once. Lines that others left to be written then
+// Experts to which weights are requested as read once. Lines that others left to be written then
 // stay in the L2: a stream of 88 MB takes 3.5 us less, of 176 MB 1.5 less, of 308 MB 1.6 more.
 constexpr int MOST_READ_ONCE = 5;
-constexpr int MOST_STREAMED = 1536;  // tokens that stream_kernel can route
-constexpr int MOST_ROUTED = 3072;    // tokens of routing_tile_kernel
+constexpr int MOST_ROUTED = 3072;  // tokens of routing_tile_kernel
 // Tokens to which tiles have two planes of C: up to 48 packed rows an expert are expected, most in
 // one row tile of 64, and the tensor cores have the time.
 constexpr int MOST_IN_PLANES = 1536;
@@ -95,14 +103,15 @@ struct Tuning {
 };
 constexpr int WEIGHT_STAGES = Tuning::WEIGHT_STAGES, ROW_STAGES = Tuning::ROW_STAGES;
 
-// A unit is 64 rows of one expert's weights times up to 16 packed rows, all of k. Its threads: two
-// warpgroups that multiply, half of the packed rows each, a warp that requests weights, three that
-// request packed rows.
+// A unit is 64 rows of one expert's weights times all of its packed rows, all of k. An expert has
+// at most a row a token. Its threads: two warpgroups that multiply, up to eight packed rows each, a
+// warp that requests weights, three that request packed rows.
 constexpr int UNIT_WEIGHTS = 64, UNIT_ROWS = 16;
+constexpr int MOST_STREAMED = UNIT_ROWS;     // tokens of stream_kernel
 constexpr int COLUMNS = UNIT_ROWS / 2;       // of a warpgroup's products
 constexpr int STAGE_BLOCKS = 2;              // of k: 16 KiB of weights
 constexpr int BLOCK_PIECES = BLOCK / PIECE;  // scales of C in a block of k
-constexpr int FIRST_UNITS = PIECES;          // of a row tile: each has 32 columns of C
+constexpr int FIRST_UNITS = PIECES;          // of an expert: each has 32 columns of C
 constexpr int SECOND_UNITS = HIDDEN / UNIT_WEIGHTS;
 constexpr int FIRST_STAGES = HIDDEN_BLOCKS / STAGE_BLOCKS;
 constexpr int SECOND_STAGES = WIDTH_BLOCKS / STAGE_BLOCKS;
@@ -122,8 +131,8 @@ struct alignas(16) Unit {
   int kind;
   int expert, part;     // part: which 64 rows of the weights
   int first_row, rows;  // packed
-  int tile;             // row tile, counted over all experts
-  bool is_read_once;    // no other unit has its weights
+  int tile;             // row tile of C: counted over the experts with rows
+  bool is_read_once;
 };
 
 struct SharedMemory {
@@ -136,10 +145,11 @@ struct SharedMemory {
   float peaks[2][4][COLUMNS];
   alignas(16) Unit units[UNIT_STAGES];
   alignas(8) uint2 few_locals[MOST_FEW];
-  uint8_t block_rows[MOST_STREAMED / 32][LOCAL];          // packed rows, of each 32 tokens
+  int expert_rows[LOCAL];                                 // packed rows
   alignas(8) uint64_t weights_full[WEIGHT_STAGES], weights_free[WEIGHT_STAGES];
   uint64_t rows_full[ROW_STAGES], rows_free[ROW_STAGES];
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
+  uint64_t rows_counted;  // expert_rows are there
 };
 
 // Where a ring of barriers stands.
@@ -165,29 +175,24 @@ __device__ __forceinline__ int scan_lanes(int value) {
 
 // The unit of a ticket, found by a whole warp whose lanes hold the rows of an expert each and their
 // sums. All units of the first product come before those of the second: whoever waits for C waits
-// for CTAs that run. Tiles of one expert that share weights come one after the other.
+// for CTAs that run.
 __device__ __forceinline__ Unit find_unit(int ticket, int rows, int rows_through) {
-  const int tiles = (rows + UNIT_ROWS - 1) / UNIT_ROWS, tiles_through = scan_lanes(tiles);
-  const int first_units = __shfl_sync(FULL, tiles_through, 31) * FIRST_UNITS;
+  const uint32_t hit = __ballot_sync(FULL, rows > 0);
+  const int first_units = __popc(hit) * FIRST_UNITS;
   const bool is_first = ticket < first_units;
   const int parts = is_first ? FIRST_UNITS : SECOND_UNITS;
   const int index = is_first ? ticket : ticket - first_units;
-  const int expert = __popc(__ballot_sync(FULL, tiles_through * parts <= index));
+  const int hit_through = __popc(hit & ((2u << threadIdx.x % 32) - 1));
+  const int expert = __popc(__ballot_sync(FULL, hit_through * parts <= index));
   Unit unit = {};
   if (expert == LOCAL) return unit;
-  const int of_expert = __shfl_sync(FULL, tiles, expert);
-  const int tile_before = __shfl_sync(FULL, tiles_through, expert) - of_expert;
-  const int all_rows = __shfl_sync(FULL, rows, expert);
-  const int row_before = __shfl_sync(FULL, rows_through, expert) - all_rows;
-  const int within = index - tile_before * parts, tile = within % of_expert;
-  unit.expert = expert, unit.part = within / of_expert;
-  unit.first_row = row_before + tile * UNIT_ROWS;
-  unit.rows = min(all_rows - tile * UNIT_ROWS, UNIT_ROWS);
-  unit.tile = tile_before + tile;
-  // A stage takes the 256 bytes of a weight row that the L2 reads at a time.
-  const bool is_few = __shfl_sync(FULL, tiles_through, 31) <= MOST_READ_ONCE;
-  unit.is_read_once = is_few && of_expert == 1;
   unit.kind = is_first ? FIRST : SECOND;
+  unit.expert = expert, unit.tile = __popc(hit & ((1u << expert) - 1));
+  unit.part = index - unit.tile * parts;
+  unit.rows = __shfl_sync(FULL, rows, expert);
+  unit.first_row = __shfl_sync(FULL, rows_through, expert) - unit.rows;
+  // A stage takes the 256 bytes of a weight row that the L2 reads at a time.
+  unit.is_read_once = __popc(hit) <= MOST_READ_ONCE;
   return unit;
 }
 

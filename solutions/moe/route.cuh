@@ -27,6 +27,8 @@ constexpr int ROUTERS = 32 * ROUTED_ROWS;  // threads
 constexpr int PACKED_BLOCKS = 2;           // blocks of 32 tokens that a CTA of pack_kernel packs
 
 static_assert(TOP_K == LANE_EXPERTS, "a lane that gives all slots has keys for them");
+static_assert((MOST_TILES - LOCAL) * TILE_ROWS / TOP_K < 1 << 16,
+              "any token fits 16 bits, as in describe_locals()");
 
 struct RouteArgs {
   const float* logits;         // [T, 256]
@@ -169,10 +171,10 @@ __device__ __forceinline__ float weigh(const Slot& slot, float scaling) {
   return __fdiv_rn(slot.score, total + 1e-20f) * scaling;
 }
 
-// A token's local experts, a byte each, 255 where the expert is not local.
+// A token's local experts, a byte each.
 __device__ __forceinline__ uint2 list_locals(const Slot& slot, int offset) {
   const int local = slot.expert - offset;
-  const uint32_t byte = local >= 0 && local < LOCAL ? local : 255;
+  const uint32_t byte = local >= 0 && local < LOCAL ? local : NOT_LOCAL;
   uint2 packed = {0, 0};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -208,8 +210,8 @@ __device__ __forceinline__ int find_slot(uint2 locals, uint32_t expert) {
   int slot = -1;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if ((locals.x >> 8 * i & 0xff) == expert) slot = i;
-    if ((locals.y >> 8 * i & 0xff) == expert) slot = i + 4;
+    if (expert_in(locals, i) == expert) slot = i;
+    if (expert_in(locals, i + 4) == expert) slot = i + 4;
   }
   return slot;
 }
@@ -231,8 +233,7 @@ __device__ __forceinline__ int pack(const Routing& routing, uint2 locals, int to
 __device__ __forceinline__ void mark_absent(const Routing& routing, uint2 locals, int token) {
 #pragma unroll
   for (int i = 0; i < TOP_K; ++i) {
-    const uint32_t byte = (i < 4 ? locals.x >> 8 * i : locals.y >> 8 * (i - 4)) & 0xff;
-    if (byte == 255) routing.slot_row[int64_t{token} * TOP_K + i] = -1;
+    if (expert_in(locals, i) == NOT_LOCAL) routing.slot_row[int64_t{token} * TOP_K + i] = -1;
   }
 }
 
@@ -259,7 +260,7 @@ __global__ void __launch_bounds__(ROUTERS, 1)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   if (blockIdx.x == 0) clear_counters(args.routing);
   const int token = blockIdx.x * ROUTED_ROWS + warp;
-  const uint2 told = token < args.num_tokens ? route(args, token) : uint2{FULL, FULL};
+  const uint2 told = token < args.num_tokens ? route(args, token) : no_locals();
   if (lane == 0) {
     locals[warp] = read_locals(told);
     if (token < args.num_tokens) args.routing.slot_local[token] = told;
@@ -311,7 +312,7 @@ __global__ void __launch_bounds__(ROUTERS, 2)
   for (int i = 0; i < PACKED_BLOCKS; ++i) {
     const int token = (first_block + i) * ROUTED_ROWS + lane;
     const bool is_token = token < args.num_tokens;
-    const uint2 told = is_token ? args.routing.slot_local[token] : uint2{FULL, FULL};
+    const uint2 told = is_token ? args.routing.slot_local[token] : no_locals();
     const uint2 locals = read_locals(told);
     row = pack(args.routing, locals, token, row);
     if (warp == i && is_token) mark_absent(args.routing, locals, token);

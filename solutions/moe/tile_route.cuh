@@ -22,7 +22,9 @@ struct RoutingTiles {
   uint16_t tokens[TILE_FEEDERS / 32][TILE_ROWS];
 };
 
-static_assert(MOST_ROUTED <= 1 << 16, "a token fits 16 bits, as in describe_locals()");
+__device__ __forceinline__ int count_blocks(const Args& args) {
+  return (args.num_tokens + 31) / 32;
+}
 
 // Local experts of 32 tokens of each of some blocks, `first` and every WORKERS-th from there on, a
 // lane a token, as soon as all are known.
@@ -45,7 +47,7 @@ __device__ __forceinline__ void await_blocks(const StreamArgs& args, int first,
       locals[i] = read_locals({words[i].x, words[i].z});
     }
     if (missing < 0) return;
-    if (looks >= PATIENCE) tell_token(args, missing);
+    if (looks >= PATIENCE) route_token<true>(args, missing);
   }
 }
 
@@ -55,7 +57,7 @@ __device__ __forceinline__ void route_for_tiles(RoutingTiles& shared, const Stre
   const int step = WORKERS * gridDim.x;
 #pragma unroll 1
   for (int token = worker * gridDim.x + blockIdx.x; token < args.all.num_tokens; token += step) {
-    tell_token(args, token);
+    route_token<true>(args, token);
   }
   int rows = 0;
 #pragma unroll 1
@@ -141,13 +143,13 @@ __device__ __forceinline__ void tell_slots(const RoutingTiles& shared, const Arg
     const uint2 locals = read_locals({words.x, words.z});
     for (; counted < token / 32; ++counted) row += __popc(shared.members[counted][lane]);
     const uint32_t ahead = shared.members[counted][lane] & ((1u << token % 32) - 1);
-    const uint32_t byte = (slot < 4 ? locals.x : locals.y) >> slot % 4 * 8 & 0xff;
-    const int mine = __shfl_sync(FULL, row + __popc(ahead), byte % LOCAL);
+    const uint32_t expert = expert_in(locals, slot);
+    const int mine = __shfl_sync(FULL, row + __popc(ahead), expert % LOCAL);
     if (lane < TOP_K) {
       uint2* half = reinterpret_cast<uint2*>(args.told.slots + int64_t{token} * TOP_K + slot);
-      store_half(half, byte < LOCAL ? mine : -1, args.told.nonce);
+      store_half(half, expert < LOCAL ? mine : -1, args.told.nonce);
     }
-    if (__any_sync(FULL, byte < LOCAL)) continue;
+    if (__any_sync(FULL, expert < LOCAL)) continue;
     int4* output = reinterpret_cast<int4*>(args.output + int64_t{token} * HIDDEN);
     for (int i = lane; i < HIDDEN / 8; i += 32) output[i] = int4{};
   }

@@ -30,8 +30,8 @@ __device__ __forceinline__ int list_rows(const Routing& routing, int num_tokens,
     const int token = first_token + threadIdx.x / TOP_K;
     const bool is_token = token < num_tokens;
     const int row = is_token ? routing.slot_row[int64_t{token} * TOP_K + slot] : -1;
-    const uint2 locals = read_locals(is_token ? routing.slot_local[token] : uint2{});
-    const int expert = (slot < 4 ? locals.x : locals.y) >> slot % 4 * 8 & 0xff;
+    const uint2 locals = read_locals(is_token ? routing.slot_local[token] : no_locals());
+    const int expert = expert_in(locals, slot);
     const int within = row - __shfl_sync(FULL, rows_before, expert);
     const int tile = __shfl_sync(FULL, tiles_before, expert) + within / TILE_ROWS;
     const uint32_t local = __ballot_sync(FULL, row >= 0);

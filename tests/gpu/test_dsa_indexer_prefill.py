@@ -1,5 +1,5 @@
 """dsa_indexer_prefill on a CUDA device, both routes: exact scores, hostile ones, fp64; and every
-row of every case by scores of the portable kernel's own."""
+row of every case by scores of the portable kernel's own. test_prefill_scores.py: by native ones."""
 
 import sys
 
@@ -7,18 +7,30 @@ import numpy as np
 import pytest
 import torch
 
-from harness.config import load_workspace
-from harness.dataset import read_workloads
-from harness.ranges import OUTLIERS, SCORES, row_ranges
+from harness.ranges import row_ranges
 from harness.rules.prefill_inputs import draw_inputs
 from harness.rules.prefill_selection import scores_of
+from tests.gpu.prefill_indexer import (
+    BLOCK_ROWS,
+    HOSTILE_WORKLOADS,
+    NAMES,
+    NO_FAILURE,
+    ROOM,
+    SCORE_ERROR,
+    WORKLOADS,
+    deviation,
+    label,
+    own_scores,
+    select_by,
+    some_rows,
+    workload_inputs,
+)
 from tests.gpu.streams import replay_captured, run_behind_slow_producer
 from tests.oracles.dsa_indexer_prefill import (
     HOSTILE_KINDS,
     TOPK,
     check,
     check_block,
-    cut,
     dense_integer_inputs,
     dense_integer_scores,
     empty_output,
@@ -33,14 +45,8 @@ from tests.prefill_study.native import CAPABILITY, NativeCall
 
 pytestmark = pytest.mark.gpu
 
-ROOM = "dsa_indexer_prefill"
-NAMES = ("q_index_fp8", "k_index_fp8", "k_scale", "weights", "row_starts", "row_ends")
 MEMORY_LIMIT = 256 << 20  # bytes that a call may take beyond its arguments
-# FP8 sums of Hopper keep 14 bits: of the deviation of a row's scores.
-SCORE_ERROR = 0.01
 ALIKE, ALONE = 2, 1  # CTAs that go through the same tiles of the filter
-ROWS_CHECKED = 32  # of large cases, first and last among them, against fp64
-BLOCK_ROWS = 64  # whose own scores are in memory at once
 
 
 @pytest.fixture(params=[None, "portable"], ids=["whole", "portable"])
@@ -49,42 +55,10 @@ def route(request):
     return request.param
 
 
-def select_by(route, inputs):
-    outputs = [empty_output(len(inputs["row_starts"]), "cuda")]
-    return call(ROOM, list(inputs.values()), outputs, route)[0]
-
-
 @pytest.fixture
 def select(route):
     """inputs by name -> topk_indices, on the route of the test."""
     return lambda inputs: select_by(route, inputs)
-
-
-def own_scores(inputs, first, stop):
-    """Scores of queries [first, stop) as the portable route's score_kernel computes them, fp32
-    [stop - first, num_keys]; any number where no long range has a key."""
-    module = sys.modules[build(ROOM, "portable")._callable.__module__]
-    num_keys, count = inputs["k_index_fp8"].shape[0], stop - first
-    score = dict(module.choose(count, num_keys)[1]["score"])
-    bits = torch.zeros(count, num_keys, dtype=torch.int32, device="cuda")
-    grid = (-(-num_keys // score["BLOCK_KEYS"]), -(-count // score["GROUP"]))
-    rows = slice(first, stop)
-    module.score_kernel[grid](
-        inputs["q_index_fp8"][rows],
-        inputs["k_index_fp8"].view(torch.uint8),
-        inputs["k_scale"],
-        inputs["weights"][rows],
-        inputs["row_starts"][rows],
-        inputs["row_ends"][rows],
-        bits,
-        count,
-        num_keys,
-        H=64,
-        D=128,
-        K=TOPK,
-        **score,
-    )
-    return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).view(torch.float32)
 
 
 def assert_exact(topk_indices, inputs):
@@ -97,18 +71,9 @@ def assert_exact(topk_indices, inputs):
         check_block(topk_indices[rows], scores, starts[rows], ends[rows])
 
 
-def deviation(scores):
-    """Of normal scores, from their middle half: outliers do not reach it."""
-    quarters = torch.tensor([0.25, 0.75], dtype=scores.dtype, device=scores.device)
-    return float(scores.quantile(quarters).diff()) / 1.349
-
-
 def assert_close_to_fp64(topk_indices, inputs):
     """Of some rows: within the error of FP8 sums no key left out beats a chosen one."""
-    count = len(topk_indices)
-    rows = sorted({*np.linspace(0, count - 1, ROWS_CHECKED).astype(int).tolist()})
-    ranges = cut(inputs)
-    rows = [row for row in rows if ranges[row][1] - ranges[row][0] > TOPK]
+    rows = some_rows(inputs)
 
     def bounds():
         for scores in oracle(inputs, rows):
@@ -117,26 +82,10 @@ def assert_close_to_fp64(topk_indices, inputs):
     check(topk_indices, inputs, oracle(inputs, rows), bounds(), rows)
 
 
-def workload_inputs(row, seed=1):
-    torch.manual_seed(seed)
-    return dict(zip(NAMES, draw_inputs(row.axes, "cuda"), strict=True))
-
-
-WORKSPACE = load_workspace()
-WORKLOADS = read_workloads(WORKSPACE.root, WORKSPACE.room(ROOM))
-
-
-def label(row):
-    return "-".join(f"{name}={size}" for name, size in row.axes.items())
-
-
 @pytest.mark.parametrize("row", WORKLOADS, ids=label)
 def test_every_row_of_every_workload_is_exact_for_the_kernels_own_scores(row):
     inputs = workload_inputs(row)
     assert_exact(select_by("portable", inputs), inputs)
-
-
-HOSTILE_WORKLOADS = [row for row in WORKLOADS if set(row.axes) & set(SCORES) - {OUTLIERS}]
 
 
 @pytest.mark.parametrize("row", HOSTILE_WORKLOADS, ids=label)
@@ -369,7 +318,6 @@ def run_native():
     return run
 
 
-NO_FAILURE = {"segment_overflow": 0, "row_overflow": 0, "underflow": 0}
 TIED_SIZES = [(1, 131_072), (4, 20_000), (8, 131_072), (64, 131_072), (130, 40_000), (4096, 65_536)]
 
 

@@ -13,6 +13,7 @@ from tests.oracles.dsa_indexer import RELATIVE_ERROR
 
 NUM_HEADS, HEAD_DIM, TOPK = 64, 128, 2048
 NAN_CODE, LARGEST_CODE = 0x7F, 0x7E
+MOST_ORDER, BELOW_ALL = 2**31 - 1, -(2**31)
 
 
 def cut(inputs):
@@ -94,6 +95,39 @@ def check_block(topk_indices, scores, starts, ends):
     worst = torch.where(taken, rank, torch.inf).amin(dim=1)
     best_left_out = torch.where(left_out, rank, -torch.inf).amax(dim=1)
     wrong = (worst < best_left_out).nonzero().flatten()
+    assert not len(wrong), f"row {wrong[0]} of the block: a better key was left out"
+
+
+def orders_of(scores):
+    """fp32 scores as int32 of the same order: -0.0 and 0.0 are one, every NaN is above +inf."""
+    bits = (scores + 0.0).view(torch.int32)
+    orders = torch.where(bits < 0, bits ^ MOST_ORDER, bits)
+    return torch.where(scores.isnan(), MOST_ORDER, orders)
+
+
+def check_best(topk_indices, scores, starts, ends):
+    """As check_block, by another way: the scores that were chosen are, as often each, those that
+    torch.topk() finds in the range. NaN is above +inf here, not equal to it."""
+    num_keys = scores.shape[1]
+    starts, ends = starts.long().unsqueeze(1), ends.long().unsqueeze(1)
+    lengths = (ends - starts).clamp(min=0)
+    place = torch.arange(TOPK, device=scores.device)
+    is_id = place < lengths
+    assert (topk_indices[~is_id] == -1).all(), "not -1 behind the keys"
+    chosen = topk_indices.long()
+    inside = (chosen >= starts) & (chosen < ends)
+    assert (inside | ~is_id).all(), "an id outside its range"
+    distinct = torch.where(is_id, chosen, -1 - place).sort(dim=1).values
+    assert (distinct[:, 1:] > distinct[:, :-1]).all(), "an id occurs twice"
+    is_long = (lengths > TOPK).flatten()  # the others have all of their keys by now
+    if not is_long.any():
+        return
+    key = torch.arange(num_keys, device=scores.device)
+    in_range = (key >= starts[is_long]) & (key < ends[is_long])
+    orders = torch.where(in_range, orders_of(scores[is_long]), BELOW_ALL)
+    best = orders.topk(TOPK, dim=1).values.sort(dim=1).values
+    found = orders.gather(1, chosen[is_long]).sort(dim=1).values
+    wrong = is_long.nonzero().flatten()[(best != found).any(dim=1)]
     assert not len(wrong), f"row {wrong[0]} of the block: a better key was left out"
 
 

@@ -23,12 +23,16 @@ CONTROL_SIZE = (8, 8192)  # whole tiles, in each of which every query has keys
 CONTROL_THREADS, CONTROL_TOLERANCE = 512, 0.01  # of the computing warps; FP8 sums are truncated
 
 
-def build_control() -> Any:
-    """The control's module, built from the packed room and the control's source."""
+def build_beside_room(source: Path) -> Any:
+    """A module, built from a source of the tests that includes those of the packed room."""
     with tempfile.TemporaryDirectory() as folder:
         write_sources(ROOM, Path(folder))
-        shutil.copy(CONTROL, folder)
-        return load_shelf("native_build", Path(folder)).load_native(CONTROL.name, CAPABILITY)
+        shutil.copy(source, folder)
+        return load_shelf("native_build", Path(folder)).load_native(source.name, CAPABILITY)
+
+
+def build_control() -> Any:
+    return build_beside_room(CONTROL)
 
 
 def load_room(kernel: Any) -> Any:

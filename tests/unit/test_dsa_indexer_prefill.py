@@ -16,6 +16,7 @@ from tests.oracles.dsa_indexer_prefill import (
     NAN_CODE,
     TOPK,
     check,
+    check_best,
     check_block,
     empty_output,
     error_bounds,
@@ -26,6 +27,7 @@ from tests.oracles.dsa_indexer_prefill import (
     random_inputs,
 )
 from tests.packed import build, call, device, raises_naming
+from tests.prefill_scores import candidates_of, native_scores, slices
 
 ROOM = "dsa_indexer_prefill"
 TILE = 8192  # scores that fit into the registers of a selecting CTA
@@ -77,7 +79,9 @@ def test_the_proof_of_an_output_refuses_wrong_ones(place, replacement, words):
     check(right, inputs, iter([scores]))
     by_key = torch.full((1, 2200), torch.nan)
     by_key[0, 50:2150] = scores
-    check_block(right, by_key, inputs["row_starts"], inputs["row_ends"])
+    ends = inputs["row_starts"], inputs["row_ends"]
+    for prove in (check_block, check_best):
+        prove(right, by_key, *ends)
     right[0, place] = {
         "the best left out": 2150 - TOPK - 1,
         "the first again": int(right[0, 0]),
@@ -85,8 +89,131 @@ def test_the_proof_of_an_output_refuses_wrong_ones(place, replacement, words):
     }.get(replacement, replacement)
     with raises_naming(AssertionError, words):
         check(right, inputs, iter([scores]))
-    with raises_naming(AssertionError, words):
-        check_block(right, by_key, inputs["row_starts"], inputs["row_ends"])
+    for prove in (check_block, check_best):
+        with raises_naming(AssertionError, words):
+            prove(right, by_key, *ends)
+
+
+def prove_best(chosen, scores, ranges):
+    """check_best() of rows with the same scores; chosen: lists of keys."""
+    ids = torch.full((len(ranges), TOPK), -1, dtype=torch.int32)
+    for row, keys in enumerate(chosen):
+        ids[row, : len(keys)] = torch.as_tensor(keys, dtype=torch.int32)
+    starts, ends = torch.tensor(ranges, dtype=torch.int32).T
+    check_best(ids, torch.as_tensor(scores).float().expand(len(ranges), -1), starts, ends)
+
+
+def test_the_proof_by_sorted_scores_lets_ties_resolve_any_way():
+    scores = torch.ones(3000)
+    scores[2500:] = 2.0
+    scores[:5] = 0.5
+    best = list(range(2500, 3000))
+    for first in (5, 900):
+        prove_best([best + list(range(first, first + 1548))], scores, [(0, 3000)])
+    with raises_naming(AssertionError, "row 0", "left out"):
+        prove_best([best + list(range(4, 1552))], scores, [(0, 3000)])
+    with raises_naming(AssertionError, "row 0", "left out"):  # one more of the tie than there is
+        prove_best([best[1:] + list(range(5, 1554))], scores, [(0, 3000)])
+
+
+def test_the_proof_by_sorted_scores_ranks_what_is_no_number():
+    """-0.0 ties with 0.0, -inf is the least score, NaN of either sign is above +inf."""
+    zeros = torch.zeros(2100)
+    zeros[::2] = -0.0
+    prove_best([range(TOPK)], zeros, [(0, 2100)])
+    prove_best([range(52, 2100)], zeros, [(0, 2100)])
+    scores = torch.full((2100,), torch.inf)
+    scores[:52], scores[60], scores[61] = -torch.inf, torch.nan, -torch.tensor(torch.nan)
+    prove_best([range(52, 2100)], scores, [(0, 2100)])
+    scores[62] = -torch.inf
+    for left_out in (60, 61):
+        with raises_naming(AssertionError, "left out"):
+            kept = [key for key in range(52, 2100) if key != left_out]
+            prove_best([[0, *kept]], scores, [(0, 2100)])
+    scores[:52] = torch.inf
+    with raises_naming(AssertionError, "left out"):  # +inf in the place of NaN
+        prove_best(
+            [[key for key in range(2100) if key not in (3, 60, 62)][:TOPK]], scores, [(0, 2100)]
+        )
+
+
+def test_the_proof_by_sorted_scores_looks_at_short_ranges_and_each_row():
+    scores = torch.arange(2100.0)
+    ranges = [(10, 10), (7, 8), (50, 2098), (51, 2100), (0, 0)]
+    right = [[], [7], range(50, 2098), range(52, 2100), []]
+    prove_best(right, scores, ranges)
+    for row, wrong, words in (
+        (0, [10], "not -1"),
+        (1, [8], "outside"),
+        (1, [7, 7], "not -1"),
+        (2, [50, *range(50, 2097)], "twice"),
+        (2, range(50, 2097), "outside"),
+        (3, range(51, 2099), "row 3"),
+    ):
+        with raises_naming(AssertionError, words):
+            prove_best([*right[:row], wrong, *right[row + 1 :]], scores, ranges)
+
+
+# Scores of the native route, as far as they need no device
+
+
+def store_scores(queries, codes, scales, weights, starts, ends, listed, scores):
+    """What the kernel of tests/cuda/prefill_scores.cu does, whose arguments these are."""
+    values = (queries.view(torch.float8_e4m3fn), codes.view(torch.float8_e4m3fn), scales, weights)
+    names = ("q_index_fp8", "k_index_fp8", "k_scale", "weights", "row_starts", "row_ends")
+    inputs = dict(zip(names, (*values, starts, ends), strict=True))
+    rows = listed[1 : 1 + int(listed[0])].tolist()
+    for row, own in zip(rows, oracle(inputs, rows), strict=True):
+        scores[row, max(int(starts[row]), 0) :][: len(own)] = own.float()
+
+
+@pytest.mark.parametrize("most_bytes", [1, 4 * 9000 * 3, 1 << 30])
+def test_native_scores_come_in_slices_of_long_ranges(most_bytes):
+    ranges = [(0, 9000), (5, 2053), (-4, 2044), (-4, 2045), (100, 2149), (7, 7), (3, 2**31 - 1)]
+    inputs = integer_inputs(ranges, 9000, seed=21)
+    wanted = list(oracle(inputs))
+    turns = []
+    for rows, scores in native_scores(
+        SimpleNamespace(store_scores=store_scores), inputs, most_bytes
+    ):
+        turns.append(rows)
+        assert tuple(scores.shape) == (rows.stop - rows.start, 9000)
+        for row, own in zip(range(rows.start, rows.stop), scores, strict=True):
+            start = max(ranges[row][0], 0)
+            right = torch.full_like(own, torch.nan)
+            if len(wanted[row]) > TOPK:
+                right[start : start + len(wanted[row])] = wanted[row].float()
+            assert torch.equal(own.nan_to_num(-1e9), right.nan_to_num(-1e9)), row
+    assert turns == slices(len(ranges), 9000, most_bytes)
+    assert [row for turn in turns for row in range(turn.start, turn.stop)] == list(range(7))
+
+
+def test_slices_of_scores_fit():
+    for num_keys in (8192, 131_072, 163_840):
+        for rows in slices(8192, num_keys):
+            assert 4 * num_keys * (rows.stop - rows.start) <= 1_000_000_000
+
+
+def test_candidates_are_found_in_every_area_of_a_query():
+    """Eight queries; the second block is begun by CTA 3 and goes on in CTAs 5 and 7."""
+    kernel = module()
+    areas, per_area = 8 + kernel.MOST_CTAS * 4, kernel.QUERY_WARPS
+    counts = torch.zeros(areas, per_area, dtype=torch.int32)
+    pairs = torch.zeros(areas, per_area, kernel.CAPACITY, 2, dtype=torch.int32)
+    own = [6, 8 + 5 * 4 + 2, 8 + 7 * 4 + 2]
+    for nth, area in enumerate(own):
+        counts[area, nth] = 2
+        pairs[area, nth, :2, 0] = torch.tensor([1.0 + nth, -2.0]).view(torch.int32)
+        pairs[area, nth, :2, 1] = torch.tensor([10 * nth, 10 * nth + 1])
+    counts[8 + 6 * 4 + 2], counts[5] = 1, 1  # of others
+    shares = torch.tensor([0, 2, 2, 3, 3, 2], dtype=torch.int32)
+    native = SimpleNamespace(
+        queries=8,
+        scratch=[torch.cat([shares, counts.flatten()]), pairs.flatten().view(torch.uint8)],
+    )
+    scores, keys = candidates_of(native, kernel, 6)
+    assert scores.tolist() == [1.0, -2.0, 2.0, -2.0, 3.0, -2.0]
+    assert keys.tolist() == [0, 1, 10, 11, 20, 21]
 
 
 # Ranges

@@ -27,7 +27,8 @@ from tests.nvcc import SHELF, compile_native, find_nvcc, load_shelf, make_toolki
 
 HOPPER = (9, 0)
 DISASSEMBLED = ("90a", "100a")  # what Triton's nvdisasm knows
-PREFILL_CONTROL = Path(__file__).parents[1] / "cuda" / "prefill_control.cu"
+CUDA = Path(__file__).parents[1] / "cuda"
+PREFILL_CONTROL, PREFILL_SCORES = CUDA / "prefill_control.cu", CUDA / "prefill_scores.cu"
 
 # (room, source, architecture, kernels)
 BUILDS = [
@@ -99,6 +100,25 @@ def test_the_control_of_the_prefill_study_compiles_without_spills(tmp_path):
     scoring = {name: count for name, count in products.items() if count > 0}
     assert len(scoring) == 6  # the assembler drops products of which nothing is stored
     assert set(scoring.values()) == {4}
+
+
+def test_the_scores_of_the_prefill_tests_compile_to_the_filters_arithmetic(tmp_path):
+    if find_nvcc("90a") is None:
+        pytest.skip("needs the nvcc of a CUDA toolkit that knows the architecture")
+    shutil.copy(PREFILL_SCORES, tmp_path)
+    kernels = compile_native("dsa_indexer_prefill", PREFILL_SCORES.name, "90a", tmp_path)
+    assert len(kernels) == 8  # one beside the room's own
+    assert [kernel for kernel in kernels if kernel.spilled_bytes > 0] == []
+    nvdisasm = find_nvdisasm()
+    if nvdisasm is None:
+        pytest.skip("needs the disassembler that Triton brings")
+    listing = disassemble(tmp_path / "native.cubin", nvdisasm)
+    assert unwritten_uniform_registers(listing) == {}
+    scoring = count_instructions(listing, "QGMMA")
+    assert len(scoring) == 5 and set(scoring.values()) == {4}
+    for opcode in ("FFMA", "FMUL", "FMNMX"):  # additions: the filter raises thresholds by one, too
+        counts = count_instructions(listing, opcode)
+        assert len({counts[name] for name in scoring}) == 1, opcode
 
 
 @pytest.fixture
