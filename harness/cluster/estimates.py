@@ -17,7 +17,7 @@ from harness.records import TraceLedger, latest
 class Cost:
     """Seconds of a room on an H200. compile_s: once, where nothing is compiled yet. least_s and
     mean_s: of a workload, all stages, compiled. Source: one GPU alone, all rooms, compiling, at
-    commit 07c10c9 (scripts/measure_scale.py --phase one)."""
+    commit 4ae9831 (scripts/measure_scale.py --phase one)."""
 
     compile_s: float
     least_s: float
@@ -25,13 +25,13 @@ class Cost:
 
 
 COSTS = {
-    "moe": Cost(16.0, 0.57, 0.87),
-    "dsa_indexer": Cost(8.3, 0.13, 0.28),
-    "dsa_attention": Cost(11.8, 0.14, 0.20),
-    "gdn_decode": Cost(2.0, 0.16, 0.25),
-    "gdn_prefill": Cost(7.0, 0.05, 0.41),
+    "moe": Cost(11.3, 0.22, 0.30),
+    "dsa_indexer": Cost(8.3, 0.10, 0.18),
+    "dsa_attention": Cost(9.3, 0.15, 0.20),
+    "gdn_decode": Cost(1.8, 0.13, 0.21),
+    "gdn_prefill": Cost(10.2, 0.04, 0.24),
 }
-OTHER_ROOM = Cost(8.0, 0.1, 0.4)
+OTHER_ROOM = Cost(8.0, 0.1, 0.3)
 
 
 def expected_s(

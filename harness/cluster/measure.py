@@ -36,7 +36,7 @@ GPUS = {"one": 1, "two": 2, "again": 1, "kill": 2}
 # Compared by wall time: they begin on a warm host, but without compiled code, so that neither
 # profits from the other.
 COMPARED = ("one", "two")
-WARM_ROOM = "gdn_prefill"  # of those that nvcc compiles, the quickest (COSTS)
+WARM_ROOM = "gdn_prefill"  # one that nvcc compiles
 WRITTEN_BYTES = 32 << 30  # of memory, before a compared run
 OBJECT_STORE_BYTES = 1 << 28  # jobs are small; Ray would take a third of the memory
 CACHES = (

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-START_S = 3.0  # of a worker process in a room: CUDA context, compiled code loaded, first calls
+START_S = 1.2  # of a process in its room: CUDA context, compiled code loaded, first calls
 ATTEMPTS = 3  # at a workload whose worker is lost each time
 
 

@@ -205,6 +205,7 @@ def test_a_lost_node_takes_no_workload_with_it(cluster, room):
             lost.append(host)
 
     code, text = room.sweep(0.3, remove)
+    cluster.wait_for_nodes()  # the next test must not count on a host whose loss is not noticed yet
     assert "3 workers on 2 hosts" in text and "was lost" in text and lost
     assert code is ExitCode.OK
     room.assert_judged_once()
