@@ -34,16 +34,7 @@ HONEST = [
     ("gdn_prefill", "77daf91d"),
     ("moe", "e05c6c03"),
 ]
-REPORTED = pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="one pair across a barrier that orders it, by reading: docs/kernels/moe.md",
-)
-CALLS = [
-    pytest.param(*call, tool, marks=[REPORTED] if (call[0], tool) == ("moe", "racecheck") else [])
-    for call in HONEST
-    for tool in TOOLS
-]
+CALLS = [(*call, tool) for call in HONEST for tool in TOOLS]
 BEYOND = """
 
 honest = run

@@ -49,6 +49,7 @@ VERSIONS = (
     _official("scores passed on under the next products", "20261130T145541Z-ca8a9b46"),
     _official("clusters of two", "20261130T164958Z-16f5a008"),
     _official("ragged unpaired, candidates held back", "20261130T203829Z-be4da696"),
+    _official("candidates selected in registers", "20261130T223748Z-dac8d2ad"),
 )
 
 
