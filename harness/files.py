@@ -18,6 +18,7 @@ from harness.errors import DeviceBusy, EnvironmentUnfit, UsageError
 
 _READ_BYTES = 1 << 22
 _LOCK_POLL_S = 0.1
+MOVED_BY = "free it, or set FIB_CACHE_PATH for the build cache, TVM_FFI_CACHE_DIR for that of native routes"
 PARTIAL_MARK = ".partial-"  # in the names of files that are being written
 
 
@@ -92,9 +93,9 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def require_writable(*folders: Path) -> None:
-    """Raise EnvironmentUnfit for a folder that cannot be made or written into. Which variable moves
-    it is said of the builders' caches, FIB_CACHE_PATH and TVM_FFI_CACHE_DIR."""
+def require_writable(*folders: Path, advice: str = MOVED_BY) -> None:
+    """Raise EnvironmentUnfit for a folder that cannot be made or written into. advice: what to do
+    then; by default which variable moves the builders' caches."""
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -102,6 +103,5 @@ def require_writable(*folders: Path) -> None:
                 pass
         except OSError as error:
             raise EnvironmentUnfit(
-                f"{folder}: expected a folder that can be written, got {error}; free it, or set "
-                "FIB_CACHE_PATH for the build cache, TVM_FFI_CACHE_DIR for that of native routes"
+                f"{folder}: expected a folder that can be written, got {error}; {advice}"
             ) from error

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from harness.audit.engine import (
     PoolFactory,
+    find_target,
     jobs_of,
     plan_target,
     read_answer,
@@ -198,6 +199,7 @@ def run_sanitizers(
     unknown = [tool for tool in tools if tool not in TOOLS]
     if unknown:
         raise UsageError(f"tool: expected one of {', '.join(TOOLS)}, got {unknown[0]!r}")
+    find_target(workspace, target)  # a name that is none is refused wherever it is asked
     program = find_program()
     facts = facts or read_facts()
     if facts.uuid is None:

@@ -22,7 +22,14 @@ from typing import Any
 
 from harness import dataset
 from harness.audit.counting import CALLS_VARIABLE, CallCounter
-from harness.audit.engine import PoolFactory, jobs_of, plan_target, subject_of, worker_command
+from harness.audit.engine import (
+    PoolFactory,
+    jobs_of,
+    plan_target,
+    read_answer,
+    subject_of,
+    worker_command,
+)
 from harness.audit.sanitizers import Runner, run_process
 from harness.audit.timer_record import (
     COMMAND,
@@ -39,6 +46,7 @@ from harness.devices import DeviceFacts, describe_no_gpu, read_facts
 from harness.errors import (
     EnvironmentUnfit,
     ExitCode,
+    HarnessError,
     InfrastructureFailure,
     RecordError,
     UsageError,
@@ -50,6 +58,7 @@ from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job
 from harness.evaluate.sweep import require_commit
 from harness.evaluate.verdicts import utc_now
+from harness.files import require_writable
 from harness.records import format_us
 from harness.timing import require_timer
 
@@ -121,7 +130,8 @@ def run_timers(
     code.
 
     1: a timer disagrees; 4: NCU is not installed, or may not read the counters. Raises
-    EnvironmentUnfit without a GPU, InfrastructureFailure where a workload gives no number.
+    EnvironmentUnfit without a GPU or where no record can be written, HarnessError where the
+    solution fails, InfrastructureFailure where a workload gives no number otherwise.
     """
     _refuse_contradictions(workspace, request)
     facts = facts or read_facts()
@@ -129,6 +139,9 @@ def run_timers(
         raise EnvironmentUnfit(f"timers: expected a GPU; {describe_no_gpu()}")
     require_timer("cupti")
     plan = plan_target(workspace, request.target, request.workloads, request.dataset, facts)
+    if request.record:
+        folder = record_path(workspace.root, plan.room.name).parent
+        require_writable(folder, advice="free it, or leave out --record")
     session = _begin(workspace, request, plan, progress, facts)
     progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}")
     jobs = jobs_of(plan, facts)
@@ -240,12 +253,13 @@ def _count(session: _Session, counter: CallCounter) -> None:
 
 
 def _time(pool: Pool, job: Job) -> tuple[float, float]:
-    """CUPTI's and the graph's number in µs from a worker. Raises InfrastructureFailure."""
+    """CUPTI's and the graph's number in µs from a worker. Raises HarnessError where the solution
+    fails, InfrastructureFailure where the machine does."""
     outcome = pool.run(job)
     answer: dict[str, Any] = outcome.evaluation or {}
     values = answer.get("values")
     if not isinstance(values, dict):
-        raise InfrastructureFailure(
-            f"{job.uuid}: not measured: {outcome.detail or answer.get('detail')}"
-        )
+        verdict, detail = read_answer(outcome)
+        kind = HarnessError if verdict == "FAILED" else InfrastructureFailure
+        raise kind(f"{job.uuid}: not measured: {detail}")
     return float(values["cupti_us"]), float(values["graph_us"])

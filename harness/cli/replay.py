@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from harness.config import Workspace, load_workspace
-from harness.errors import ExitCode
+from harness.errors import ExitCode, UsageError
 from harness.evaluate.progress import SweepProgress
 from harness.records.strict_json import MAX_SEED
 from harness.replay.engine import BATCH_TRIALS, MAX_TRIALS, ReplayRequest, run_replay
@@ -69,6 +69,7 @@ def replay(
     """
     workspace = load_workspace()
     if draw:
+        _refuse_other_options(click.get_current_context())
         _draw(workspace, workspace.room(room).name)
         return ExitCode.OK
     request = ReplayRequest(
@@ -89,6 +90,18 @@ def replay(
     if record:
         _draw(workspace, request.room)
     return int(code)
+
+
+def _refuse_other_options(context: click.Context) -> None:
+    """Raise UsageError for whatever stands beside ROOM and --draw on the command line."""
+    given = click.core.ParameterSource.COMMANDLINE
+    others = [
+        f"--{name.replace('_', '-')}"
+        for name in context.params
+        if name not in ("room", "draw") and context.get_parameter_source(name) is given
+    ]
+    if others:
+        raise UsageError(f"--draw runs nothing: expected it alone, got {', '.join(others)} as well")
 
 
 def _draw(workspace: Workspace, room: str) -> None:

@@ -136,7 +136,7 @@ def sweep_on(
 ) -> ExitCode:
     """As run_sweep, wherever `engine` judges. Only this process writes the ledgers."""
     require_commit(request.commit)
-    require_writable(workspace.root / "traces")
+    require_writable(workspace.root / "traces", advice="every verdict is kept there; free it")
     with engine, contextlib.ExitStack() as held:
         facts = engine.facts
         if facts.uuid is None and request.timer is not None:

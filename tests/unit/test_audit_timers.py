@@ -18,7 +18,14 @@ from harness.cli import timers as command
 from harness.config import load_workspace
 from harness.dataset import read_workloads
 from harness.devices import DeviceFacts
-from harness.errors import ExitCode, InfrastructureFailure, RecordError, UsageError
+from harness.errors import (
+    EnvironmentUnfit,
+    ExitCode,
+    HarnessError,
+    InfrastructureFailure,
+    RecordError,
+    UsageError,
+)
 from harness.evaluate.progress import SweepProgress
 from tests.unit import fake_pool
 
@@ -249,6 +256,29 @@ def test_an_ncu_that_was_absent_is_asked_once_it_is_there(three, monkeypatch):
     calls = table((9,), (9,), (9,))
     assert measure(three, calls, pool=NumberedPool, record=True, resume=True)[0] == ExitCode.OK
     assert NumberedPool.seen == ["cc", "aa", "bb"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ({"verdict": "FAILED", "detail": "raises ValueError"}, HarnessError),
+        ({"verdict": "NOT_RUN", "detail": "no inputs"}, InfrastructureFailure),
+    ],
+)
+def test_a_solution_that_fails_is_a_failure_and_no_broken_machine(three, answer, kind):
+    class FailingPool(FakePool):
+        pass
+
+    FailingPool.answer = answer
+    with pytest.raises(kind, match=rf"cc: not measured: {answer['detail']}") as raised:
+        measure(three, "", pool=FailingPool)
+    assert type(raised.value) is kind
+
+
+def test_a_record_that_cannot_be_written_is_refused_before_anything_is_measured(three):
+    (three.root / "results").write_text("a file")
+    with pytest.raises(EnvironmentUnfit, match="leave out --record"):
+        measure(three, "", pool=None, record=True)
 
 
 def test_a_damaged_record_is_said_and_replaced(three):

@@ -29,6 +29,7 @@ from harness.audit.sanitizers import (
     sanitizer_command,
     sanitizer_environment,
 )
+from harness.cli import main
 from harness.config import load_workspace
 from harness.devices import DeviceFacts
 from harness.errors import (
@@ -143,6 +144,7 @@ def tools(tmp_path, monkeypatch):
     monkeypatch.setattr(sanitizers, "jobs_of", lambda *_: [job])
     monkeypatch.setattr(sanitizers, "hold_device", lambda facts: io.StringIO())
     monkeypatch.setattr(sanitizers, "find_program", lambda: "compute-sanitizer")
+    monkeypatch.setattr(sanitizers, "find_target", lambda *_: ("rows", plan.packed))
     return SimpleNamespace(root=tmp_path)
 
 
@@ -165,6 +167,13 @@ def sanitize(workspace, logs, code=0, output=FINISHED, pool=FakePool, chosen=TOO
             workspace, "rows", chosen, (), progress, facts=GPU, make_pool=pool, run=run
         )
     return result, stream.getvalue(), seen
+
+
+def test_a_room_that_is_none_is_refused_where_no_sanitizer_is(monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sanitizers, "find_program", None)
+    assert main(["sanitize", "nosuch"]) == ExitCode.USAGE
+    assert "nosuch" in capsys.readouterr().err
 
 
 def test_what_a_tool_cannot_follow_is_built_for_it_apart(monkeypatch):

@@ -575,6 +575,16 @@ def test_evaluate_prints_the_note_behind_its_verdict(monkeypatch, capsys, code):
     assert "('moe',) suspicious" in capsys.readouterr().out
 
 
+def test_a_figure_is_drawn_by_a_command_that_asks_for_nothing_else(capsys):
+    words = ["--trials", "5", "--resume", "--limit-s", "1"]
+    assert main(["replay", ROOM, "--draw", *words]) == ExitCode.USAGE
+    message = capsys.readouterr().err
+    assert "expected it alone, got" in message
+    for option in ("--trials", "--resume", "--limit-s"):
+        assert option in message
+    assert "--seed" not in message
+
+
 def test_the_document_shows_what_a_replay_says():
     """The kernel of the published case: 3 wrong trials of 200 on one workload."""
     wrong = {"03fc111f-one": (), "70d53807-two": (41, 97, 160)}
