@@ -18,7 +18,10 @@ from harness.errors import DeviceBusy, EnvironmentUnfit, UsageError
 
 _READ_BYTES = 1 << 22
 _LOCK_POLL_S = 0.1
-MOVED_BY = "free it, or set FIB_CACHE_PATH for the build cache, TVM_FFI_CACHE_DIR for that of native routes"
+MOVED_BY = (
+    "free it, or set FIB_CACHE_PATH for the build cache, "
+    + "TVM_FFI_CACHE_DIR for that of native routes"
+)
 PARTIAL_MARK = ".partial-"  # in the names of files that are being written
 
 
