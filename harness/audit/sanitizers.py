@@ -14,8 +14,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness.audit.engine import (
@@ -68,7 +70,8 @@ _SUMMARIES = (
 _REPORT = re.compile(
     r"^=+ (?!COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY)(?P<text>\S.*)"
 )
-Runner = Callable[[Sequence[str], Mapping[str, str], Path], tuple[int, str]]
+# (command, environment, folder), and limit_s by name where one is asked for.
+Runner = Callable[..., tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,10 @@ class Finding:
 
     errors: int
     reports: tuple[str, ...]
+
+
+class TookTooLong(InfrastructureFailure):
+    """A command did not end within its limit."""
 
 
 def find_program(environment: Mapping[str, str] | None = None) -> str:
@@ -100,19 +107,21 @@ def find_program(environment: Mapping[str, str] | None = None) -> str:
 
 def read_log(text: str) -> Finding | None:
     """What a sanitizer's log says, or None where it has no summary: the tool did not finish."""
-    errors, reports = None, []
+    errors = None
     for line in text.splitlines():
         for summary in _SUMMARIES:
             match = summary.match(line)
             if match:
                 warnings = match.groupdict().get("warnings") or "0"
                 errors = (errors or 0) + int(match["errors"]) + int(warnings)
-        match = _REPORT.match(line)
-        if match:
-            reports.append(match["text"])
     if errors is None:
         return None
-    return Finding(errors, tuple(reports[:SHOWN_ERRORS]) if errors else ())
+    return Finding(errors, tuple(_reports(text)[:SHOWN_ERRORS]) if errors else ())
+
+
+def _reports(text: str) -> list[str]:
+    """First lines of all reports in a log."""
+    return [match["text"] for match in map(_REPORT.match, text.splitlines()) if match]
 
 
 def sanitizer_command(program: str, tool: str, log: Path, job: Path) -> list[str]:
@@ -135,8 +144,17 @@ def sanitizer_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
+def build_for(tool: str, solution: str) -> str:
+    """The tool whose build a packed solution needs under it; "", the judged one, where no source
+    names a macro of the tool."""
+    return tool if any(macro in solution for macro in BUILT_WITH.get(tool, ())) else ""
+
+
 def build_environment(tool: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """With the macros that native routes are built with for this tool, kept apart from others."""
+    """With the macros that native routes are built with for this tool, kept apart from others.
+
+    tool: "" for the judged build.
+    """
     values = dict(environment)
     macros = BUILT_WITH.get(tool)
     if macros is not None:
@@ -148,15 +166,19 @@ def build_environment(tool: str, environment: Mapping[str, str]) -> dict[str, st
 
 
 def run_process(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    limit_s: float | None = None,
 ) -> tuple[int, str]:
     """Exit code and output of a command in a session of its own; all of it ends with us.
 
     The command runs a solution: it gets no secret of the environment, and the mark by which the
-    next run finds what it leaves.
+    next run finds what it leaves. limit_s: TIME_LIMIT_S where None.
 
-    Raises InfrastructureFailure where it takes longer than TIME_LIMIT_S.
+    Raises TookTooLong.
     """
+    limit_s = TIME_LIMIT_S if limit_s is None else limit_s
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -169,10 +191,10 @@ def run_process(
         start_new_session=True,
     ) as process:
         try:
-            output, _ = process.communicate(timeout=TIME_LIMIT_S)
+            output, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired as error:
-            raise InfrastructureFailure(
-                f"{command[0]}: no end within {TIME_LIMIT_S:g} s; name smaller workloads"
+            raise TookTooLong(
+                f"{command[0]}: no end within {limit_s:g} s; name smaller workloads"
             ) from error
         finally:
             if process.poll() is None:
@@ -190,12 +212,15 @@ def run_sanitizers(
     facts: DeviceFacts | None = None,
     make_pool: PoolFactory = Pool,
     run: Runner = run_process,
+    limit_s: float | None = None,
 ) -> ExitCode:
     """Each tool on each workload; print as it goes. Returns the exit code.
 
     1: a tool reported an error, or the solution failed; 6: a tool did not finish.
-    Raises ToolMissing, EnvironmentUnfit without a GPU.
+    limit_s: for one tool on one workload. Raises ToolMissing, EnvironmentUnfit without a GPU.
     """
+    if limit_s is not None:
+        run = partial(run, limit_s=limit_s)
     unknown = [tool for tool in tools if tool not in TOOLS]
     if unknown:
         raise UsageError(f"tool: expected one of {', '.join(TOOLS)}, got {unknown[0]!r}")
@@ -213,27 +238,21 @@ def run_sanitizers(
             label = f"{plan.room.name} {job.uuid[:8]}"
             calls: dict[str, tuple[Path, str | None]] = {}
             for tool in tools:
-                build = tool if tool in BUILT_WITH else ""
-                built = build_environment(tool, environment)
+                build = build_for(tool, job.solution)
+                built = build_environment(build, environment)
+                began = time.monotonic()
                 if build not in calls:
                     calls[build] = prepare_call(workspace, job, Path(scratch), built, make_pool)
-                    if calls[build][1] is not None:
-                        built_for = f", built for {build}," if build else ""
-                        codes.append(ExitCode.FAILED)
-                        progress.note(
-                            f"{label}{built_for} fails without a sanitizer: {calls[build][1]}"
-                        )
+                    progress.note(f"{label}{_describe(build, calls[build][1])}{_since(began)}")
                 path, failure = calls[build]
                 if failure is not None:
+                    codes.append(ExitCode.FAILED)
                     continue
-                log = Path(scratch) / f"{tool}.log"
-                command = sanitizer_command(program, tool, log, path)
-                code, output = run(command, sanitizer_environment(built), workspace.root)
-                text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-                log.unlink(missing_ok=True)
-                verdict, line = _judge(tool, code, output, text)
+                began = time.monotonic()
+                under = sanitizer_environment(built)
+                verdict, line = run_tool(run, program, tool, path, under, workspace.root)
                 codes.append(verdict)
-                progress.note(f"{label} {line}")
+                progress.note(f"{label} {line}{_since(began)}")
             for path, _ in calls.values():
                 path.unlink(missing_ok=True)
     return ExitCode.FAILED if ExitCode.FAILED in codes else max(codes, default=ExitCode.OK)
@@ -259,18 +278,52 @@ def prepare_call(
     return path, detail if verdict == "FAILED" else None
 
 
+def run_tool(
+    run: Runner, program: str, tool: str, job: Path, environment: Mapping[str, str], folder: Path
+) -> tuple[ExitCode, str]:
+    """Exit code and line of one tool on the call in a file; one that does not end says so."""
+    log = job.with_name(f"{tool}.log")
+    ended: tuple[int, str] | str
+    try:
+        ended = run(sanitizer_command(program, tool, log, job), environment, folder)
+    except TookTooLong as error:
+        ended = str(error)
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    log.unlink(missing_ok=True)
+    if isinstance(ended, str):
+        reports = _reports(text)
+        first = "; ".join(dict.fromkeys(reports[:SHOWN_ERRORS])) or _last_words(text)
+        return ExitCode.INCOMPLETE, f"{tool}: {ended}; {len(reports)} reports so far: {first}"
+    return _judge(tool, *ended, text)
+
+
+def _describe(build: str, failure: str | None) -> str:
+    """What the call without a sanitizer has shown, of a build for one tool or of the judged one."""
+    built = f", built for {build}," if build else ""
+    if failure is None:
+        return f"{built} is right without a sanitizer"
+    return f"{built} fails without a sanitizer: {failure}"
+
+
+def _since(began: float) -> str:
+    return f" [{time.monotonic() - began:.0f} s]"
+
+
+def _last_words(text: str) -> str:
+    last = [line.strip() for line in text.splitlines() if line.strip()]
+    return last[-1][:300] if last else "it printed nothing"
+
+
 def _judge(tool: str, code: int, output: str, log: str) -> tuple[ExitCode, str]:
     """Exit code and line of one tool's run. The summary decides, not the tool's exit code."""
     finding = read_log(log or output)
     if finding is None:
-        last = [line.strip() for line in (log + "\n" + output).splitlines() if line.strip()]
-        why = last[-1][:300] if last else "it printed nothing"
+        why = _last_words(log + "\n" + output)
         return ExitCode.INCOMPLETE, f"{tool}: no summary, exit code {code}: {why}"
     if finding.errors:
         reports = "; ".join(dict.fromkeys(finding.reports))
         return ExitCode.FAILED, f"{tool}: {finding.errors} errors: {reports}"
     if code or FINISHED not in output:
-        last = [line.strip() for line in output.splitlines() if line.strip()]
-        why = last[-1][:300] if last else "it printed nothing"
+        why = _last_words(output)
         return ExitCode.INCOMPLETE, f"{tool}: 0 errors, but the call did not end: {why}"
     return ExitCode.OK, f"{tool}: 0 errors"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from harness.audit.sanitizers import TOOLS, run_sanitizers
+from harness.audit.sanitizers import TIME_LIMIT_S, TOOLS, run_sanitizers
 from harness.config import load_workspace
 from harness.evaluate.progress import SweepProgress
 
@@ -25,7 +25,15 @@ from harness.evaluate.progress import SweepProgress
     help="smoke, all, or UUID prefixes; may be repeated or comma-separated. Default: smoke.",
 )
 @click.option("--dataset", metavar="DIR", help="An official data set, used in place.")
-def sanitize(target: str, tool: str, workloads: tuple[str, ...], dataset: str | None) -> int:
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=1.0),
+    metavar="SECONDS",
+    help=f"How long a tool may take on a workload. Default: {TIME_LIMIT_S:g}.",
+)
+def sanitize(
+    target: str, tool: str, workloads: tuple[str, ...], dataset: str | None, limit: float | None
+) -> int:
     """Run one call of a ROOM as packed now, or of a packed JSON file, under compute-sanitizer.
 
     The tool's error summary decides, not its exit code. Exit code 1: it reports errors; 4: it is
@@ -33,5 +41,7 @@ def sanitize(target: str, tool: str, workloads: tuple[str, ...], dataset: str | 
     """
     tools = TOOLS if tool == "all" else (tool,)
     with SweepProgress() as progress:
-        code = run_sanitizers(load_workspace(), target, tools, workloads, progress, dataset)
+        code = run_sanitizers(
+            load_workspace(), target, tools, workloads, progress, dataset, limit_s=limit
+        )
     return int(code)

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 import time
 from types import SimpleNamespace
 from typing import ClassVar
@@ -21,7 +22,9 @@ from harness.audit.recording import (
 from harness.audit.sanitizers import (
     FINISHED,
     TOOLS,
+    TookTooLong,
     build_environment,
+    build_for,
     find_program,
     read_log,
     run_process,
@@ -35,11 +38,11 @@ from harness.devices import DeviceFacts
 from harness.errors import (
     EnvironmentUnfit,
     ExitCode,
-    InfrastructureFailure,
     ToolMissing,
     UsageError,
 )
 from harness.evaluate.progress import SweepProgress
+from harness.packing import pack
 from harness.timing import Activity
 from tests.unit.fake_pool import FakePool
 
@@ -136,7 +139,8 @@ class FailingPool(FakePool):
 @pytest.fixture
 def tools(tmp_path, monkeypatch):
     """One workload, no GPU that is held, and a sanitizer that exists."""
-    job = SimpleNamespace(uuid="0123456789", room="rows", device="cuda:0")
+    macros = " ".join(itertools.chain(*sanitizers.BUILT_WITH.values()))
+    job = SimpleNamespace(uuid="0123456789", room="rows", device="cuda:0", solution=macros)
     plan = SimpleNamespace(
         room=SimpleNamespace(name="rows"), packed=SimpleNamespace(name="rows-x"), rows=()
     )
@@ -179,13 +183,20 @@ def test_a_room_that_is_none_is_refused_where_no_sanitizer_is(monkeypatch, capsy
 def test_what_a_tool_cannot_follow_is_built_for_it_apart(monkeypatch):
     monkeypatch.setenv("TVM_FFI_CACHE_DIR", "/builds")
     environment = {"NVCC_APPEND_FLAGS": "-lineinfo", "TVM_FFI_CACHE_DIR": "/builds"}
-    for tool in ("memcheck", "synccheck"):
+    for tool in ("", "memcheck", "synccheck"):
         assert build_environment(tool, environment) == environment
     assert build_environment("racecheck", environment) == {
         "NVCC_APPEND_FLAGS": "-lineinfo -DEVERY_LANE_ARRIVES -DTEAMS_MEET",
         "TVM_FFI_CACHE_DIR": "/builds/for-racecheck",
     }
     assert build_environment("initcheck", {})["NVCC_APPEND_FLAGS"] == "-DTOLD_IS_CLEARED"
+
+
+def test_sources_without_a_macro_of_the_tool_are_run_as_judged():
+    workspace = load_workspace()
+    attention, moe = (pack(workspace, room).text for room in ("dsa_attention", "moe"))
+    assert [build_for(tool, attention) for tool in TOOLS] == ["", "", "", ""]
+    assert [build_for(tool, moe) for tool in TOOLS] == ["", "racecheck", "initcheck", ""]
 
 
 def test_macros_for_the_tools_are_those_of_the_sources():
@@ -243,6 +254,44 @@ def test_a_solution_that_fails_by_itself_meets_no_sanitizer(tools):
     assert "fails without a sanitizer" in text
 
 
+def test_each_step_is_said_when_it_has_ended(tools):
+    _, text, _ = sanitize(tools, {}, chosen=("memcheck", "racecheck"))
+    steps = (
+        r"^rows 01234567 is right without a sanitizer \[0 s\]$",
+        r"^rows 01234567 memcheck: 0 errors \[0 s\]$",
+        r"^rows 01234567, built for racecheck, is right without a sanitizer \[0 s\]$",
+        r"^rows 01234567 racecheck: 0 errors \[0 s\]$",
+    )
+    assert [re.search(step, text, re.MULTILINE) is not None for step in steps] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (OUT_OF_BOUNDS[: OUT_OF_BOUNDS.index("========= ERROR SUMMARY")], "2 reports so far: Inva"),
+        ("", "0 reports so far: it printed nothing"),
+    ],
+)
+def test_a_tool_without_an_end_says_what_it_has_reported_and_the_next_runs(tools, log, said):
+    seen = []
+
+    def run(command, environment, folder, limit_s):
+        seen.append((command[command.index("--tool") + 1], limit_s))
+        sanitizers.Path(command[command.index("--log-file") + 1]).write_text(log)
+        if len(seen) == 1:
+            raise TookTooLong(f"no end within {limit_s:g} s")
+        return 0, FINISHED
+
+    stream = io.StringIO()
+    with SweepProgress(stream) as progress:
+        code = run_sanitizers(
+            tools, "rows", ("memcheck", "synccheck"), (), progress,
+            facts=GPU, make_pool=FakePool, run=run, limit_s=9,
+        )  # fmt: skip
+    assert code == ExitCode.INCOMPLETE and seen == [("memcheck", 9), ("synccheck", 9)]
+    assert f"memcheck: no end within 9 s; {said}" in stream.getvalue()
+
+
 def test_a_sanitizer_needs_a_gpu_and_a_tool_that_exists(tools):
     with SweepProgress(io.StringIO()) as progress:
         with pytest.raises(EnvironmentUnfit, match="expected a GPU"):
@@ -254,7 +303,7 @@ def test_a_sanitizer_needs_a_gpu_and_a_tool_that_exists(tools):
 def test_a_command_ends_with_its_children_when_it_takes_too_long(tmp_path, monkeypatch):
     monkeypatch.setattr(sanitizers, "TIME_LIMIT_S", 0.5)
     script = "sleep 60 & echo $! > child; wait"
-    with pytest.raises(InfrastructureFailure, match=r"within 0\.5 s"):
+    with pytest.raises(TookTooLong, match=r"within 0\.5 s"):
         run_process(("/bin/sh", "-c", script), {"PATH": "/bin:/usr/bin"}, tmp_path)
     child = sanitizers.Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
     deadline = time.monotonic() + 5.0
