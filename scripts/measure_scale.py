@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from harness.cluster.scale import PHASES, render_page  # noqa: E402
+from harness.cluster.scale import PHASES, render_page, rooms_of  # noqa: E402
 from harness.config import load_workspace  # noqa: E402
 from harness.errors import run_program  # noqa: E402
 from harness.files import write_atomically  # noqa: E402
@@ -34,7 +34,7 @@ def main() -> int:
         print(measure_phase(load_workspace(ROOT), asked.phase, asked.rooms, asked.commit))
         return 0
     before = PAGE.read_text(encoding="utf-8")
-    after = render_page(before, ROOT)
+    after = render_page(before, ROOT, rooms_of(load_workspace(ROOT)))
     if asked.write:
         write_atomically(PAGE, after)
     elif before != after:

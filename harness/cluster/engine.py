@@ -99,9 +99,10 @@ class RayEngine:
 
     def describe(self) -> str:
         hosts = len({hand.node for hand in self._hands.values()})
+        cores = sorted({worker.cores for worker in self.workers})
         return (
             f"{self.facts.name} ({self.facts.slug}), {count(len(self._hands), 'worker')} on "
-            f"{count(hosts, 'host')}"
+            f"{count(hosts, 'host')}, {' or '.join(map(str, cores))} cores each"
         )
 
     def __enter__(self) -> RayEngine:

@@ -16,8 +16,8 @@ from harness.records import TraceLedger, latest
 @dataclass(frozen=True)
 class Cost:
     """Seconds of a room on an H200. compile_s: once, where nothing is compiled yet. least_s and
-    mean_s: of a workload, all stages, compiled. Source: one GPU alone, all rooms, compiling, at
-    commit 4ae9831 (scripts/measure_scale.py --phase one)."""
+    mean_s: of a workload, all stages; a process's first calls are in schedule.START_S. Source: one
+    GPU alone, all rooms, compiling, at commit 4ae9831 (scripts/measure_scale.py --phase one)."""
 
     compile_s: float
     least_s: float
@@ -25,13 +25,13 @@ class Cost:
 
 
 COSTS = {
-    "moe": Cost(11.3, 0.22, 0.30),
-    "dsa_indexer": Cost(8.3, 0.10, 0.18),
-    "dsa_attention": Cost(9.3, 0.15, 0.20),
-    "gdn_decode": Cost(1.8, 0.13, 0.21),
-    "gdn_prefill": Cost(10.2, 0.04, 0.24),
+    "moe": Cost(10.3, 0.22, 0.30),
+    "dsa_indexer": Cost(7.3, 0.10, 0.18),
+    "dsa_attention": Cost(8.3, 0.15, 0.20),
+    "gdn_decode": Cost(0.8, 0.13, 0.21),
+    "gdn_prefill": Cost(9.2, 0.04, 0.24),
 }
-OTHER_ROOM = Cost(8.0, 0.1, 0.3)
+OTHER_ROOM = Cost(7.0, 0.1, 0.3)
 
 
 def expected_s(

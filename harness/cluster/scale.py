@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from harness.cluster.simulate import Simulated, curve
+from harness.config import Workspace
+from harness.dataset import read_workloads
 from harness.errors import RecordError
 from harness.files import write_atomically
 from harness.records import TraceEntry, dump_document, read_json
@@ -58,8 +60,15 @@ class Phase:
 
     @property
     def waiting_share(self) -> float:
-        waits_s = sum(gpu.get(stage, 0.0) for gpu in self.stages_s.values() for stage in WAITS)
-        return waits_s / (self.judging_s * self.gpus)
+        """Of the whole run, its cluster's start and end included. A GPU also waits for compilers,
+        which run in the first workload's stage "correctness" of a room and are not told apart."""
+        judged_s = sum(
+            seconds
+            for stages in self.stages_s.values()
+            for stage, seconds in stages.items()
+            if stage not in WAITS
+        )
+        return 1.0 - judged_s / (self.wall_s * self.gpus)
 
 
 @dataclass(frozen=True)
@@ -189,18 +198,24 @@ def _stages(judging_s: float, entries: Sequence[TraceEntry]) -> dict[str, float]
     return {stage: round(seconds, 3) for stage, seconds in spent.items()}
 
 
-def agreement(scale: Scale) -> Agreement | None:
-    """None where a phase is missing, or fewer than two workloads passed in all three on one GPU."""
+def compared(scale: Scale) -> list[str]:
+    """Workloads that passed alone, beside a busy GPU and alone again, on one GPU."""
     if not {"one", "two", "again"} <= scale.phases.keys():
-        return None
+        return []
     alone, busy, again = (scale.phases[name].measured for name in ("one", "two", "again"))
-    common = [
+    return [
         uuid
         for uuid in alone
         if uuid in busy and uuid in again and busy[uuid].gpu == alone[uuid].gpu == again[uuid].gpu
     ]
+
+
+def agreement(scale: Scale, of: Sequence[str] | None = None) -> Agreement | None:
+    """of: some of the workloads that are compared; all where None. None where fewer than two."""
+    common = compared(scale) if of is None else list(of)
     if len(common) < 2:
         return None
+    alone, busy, again = (scale.phases[name].measured for name in ("one", "two", "again"))
     alone_us, busy_us, again_us = (
         [statistics.median(of[uuid].trials_us) for uuid in common] for of in (alone, busy, again)
     )
@@ -236,10 +251,11 @@ def speedup(scale: Scale) -> float | None:
     return one.wall_s / two.wall_s
 
 
-def render_page(text: str, root: Path) -> str:
-    """docs/scale.md with its two rendered blocks, from results/scale/ and from the simulation."""
+def render_page(text: str, root: Path, rooms: Mapping[str, str]) -> str:
+    """docs/scale.md with its rendered blocks, from results/scale/ and from the simulation. rooms:
+    of each workload."""
     paths = sorted((root / "results" / "scale").glob("*.json"))
-    measured = "\n\n".join(describe_scale(read_scale(path)) for path in paths)
+    measured = "\n\n".join(describe_scale(read_scale(path), rooms) for path in paths)
     text = replace_block(text, "measured", measured or NOT_MEASURED)
     for candidates, workers in CURVES.items():
         block = f"candidates-{candidates}"
@@ -247,8 +263,17 @@ def render_page(text: str, root: Path) -> str:
     return text
 
 
-def describe_scale(scale: Scale) -> str:
-    """The phases of one device, in Markdown."""
+def rooms_of(workspace: Workspace) -> dict[str, str]:
+    """The room of each workload of the contest."""
+    return {
+        row.uuid: name
+        for name in workspace.contest_rooms
+        for row in read_workloads(workspace.root, workspace.room(name))
+    }
+
+
+def describe_scale(scale: Scale, rooms: Mapping[str, str]) -> str:
+    """The phases of one device, in Markdown. rooms: of each workload."""
     rows = [_table_row(scale.phases[name]) for name in PHASES if name in scale.phases]
     gain, same = speedup(scale), agreement(scale)
     lines = [
@@ -271,6 +296,7 @@ def describe_scale(scale: Scale) -> str:
         ),
         "",
         *_describe_agreement(same),
+        *_describe_rooms(scale, rooms),
     ]
     return "\n".join(lines)
 
@@ -324,6 +350,29 @@ def _describe_agreement(same: Agreement | None) -> list[str]:
         ),
         "",
         _conclude(same),
+    ]
+
+
+def _describe_rooms(scale: Scale, rooms: Mapping[str, str]) -> list[str]:
+    by_room: dict[str, list[str]] = {}
+    for uuid in compared(scale):
+        by_room.setdefault(rooms.get(uuid, "of other data"), []).append(uuid)
+    rows = []
+    for name, of in sorted(by_room.items()):
+        same = agreement(scale, of)
+        if same is not None:
+            ratio = same.busy_again
+            cell = f"{ratio.mean:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+            rows.append(f"| {name} | {len(of)} | {cell} |")
+    if not rows:
+        return []
+    return [
+        "",
+        "Room by room, beside a busy GPU / alone again:",
+        "",
+        "| room | workloads | mean (95 % interval) |",
+        "|---|---:|---:|",
+        *rows,
     ]
 
 

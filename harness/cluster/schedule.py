@@ -108,7 +108,7 @@ class Schedule:
 
     def _choose(self, allowed: Container[str]) -> str | None:
         """The room for a worker that has none. One that nobody is in is worth waiting for its
-        inputs: to join another one means to compile and start what is there already."""
+        inputs: to join another one means to start what is there already."""
         waiting = sorted(room for room, queue in self._queues.items() if queue.heap)
         untouched = [room for room in waiting if not self._crew[room]]
         if untouched:

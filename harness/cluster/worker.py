@@ -13,7 +13,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,23 +28,25 @@ from harness.evaluate.plan import JUDGE_SOURCES
 from harness.evaluate.pool import Pool, WorkerCommand, build_caches
 from harness.evaluate.protocol import Job, Outcome
 from harness.evaluate.verdicts import read_environment
-from harness.files import require_writable
+from harness.files import atomic_file, require_writable
 from harness.rules import SOURCES
 from harness.timing import require_timer
 
+BUILT_NAME = re.compile(r"\w+_[0-9a-f]{16}\.so")
 CORES_LEFT = 4  # of each GPU's, to its worker while blobs are made
 
 
 @dataclass(frozen=True)
 class Fingerprint:
     """Where a worker is and what it judges with. judge_sha256: of the sources of the judge and
-    of all rules."""
+    of all rules. cores: that it and its processes run on."""
 
     host: str
     pid: int
     facts: DeviceFacts
     environment: Mapping[str, str]
     judge_sha256: str
+    cores: int
 
     def alike(self) -> tuple[Any, ...]:
         """What workers of one run must have in common."""
@@ -85,12 +87,32 @@ def own_builds() -> Path:
 
 
 def adopt_builds(own: Path) -> None:
-    """Link what the workers of the host's other GPUs have compiled: a name says what its file is
-    made from, and each is put in place whole."""
+    """Copy what the workers of the host's other GPUs have compiled: a name says what its file is
+    made from (solutions/common/native_build.py), which puts it in place whole."""
     for built in own.parent.glob("gpu-*/*.so"):
-        with contextlib.suppress(OSError):  # there already; gone or nowhere to put: compiled anew
-            own.mkdir(parents=True, exist_ok=True)
-            os.link(built, own / built.name)
+        copy = own / built.name
+        if BUILT_NAME.fullmatch(built.name) and not copy.exists():
+            with contextlib.suppress(OSError), atomic_file(copy) as file:  # else compiled anew
+                file.write(built.read_bytes())
+
+
+def _take_cores(held: contextlib.ExitStack, cores: Iterable[int]) -> None:
+    """Until `held` is closed: for this thread, and for processes that it starts."""
+    held.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores)
+
+
+def _take_variable(held: contextlib.ExitStack, name: str, value: str | None) -> None:
+    """Until `held` is closed: None takes it out of the environment."""
+
+    def put(value: str | None) -> None:
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+    held.callback(put, os.environ.get(name))
+    put(value)
 
 
 class Worker:
@@ -111,49 +133,30 @@ class Worker:
 
     def open(self) -> Fingerprint:
         """Take the GPU. Raises DeviceBusy, EnvironmentUnfit."""
-        if self._on_gpu:
-            os.environ.pop("OMP_NUM_THREADS", None)  # Ray's; one for each of the cores below
-            self._own_cores()
-            self._own_builds()
         device = "cuda:0" if self._on_gpu else "cpu"
-        self._pool = Pool(device, self._root, self._command)
-        self._pool.stand_by()  # it imports, seconds long, while all else is looked at
-        try:
+        with contextlib.ExitStack() as held:
+            if self._on_gpu:
+                _take_variable(held, "OMP_NUM_THREADS", None)  # Ray's; one for each core instead
+                _take_cores(held, own_cores(own_gpu()))
+                self._builds = own_builds()
+                _take_variable(held, "TVM_FFI_CACHE_DIR", str(self._builds))
+            self._pool = Pool(device, self._root, self._command)
+            held.callback(self._pool.close)  # where the GPU is refused
+            self._pool.stand_by()  # it imports, seconds long, while all else is looked at
             self._facts = read_device_facts(device)
-            self._held.enter_context(hold_device(self._facts))
-            self._held.enter_context(self._pool)  # behind the lock: ended before that is free
+            held.enter_context(hold_device(self._facts))
+            held.enter_context(self._pool)  # behind the lock: ended before that is free
             self._pool.renew()  # on to its GPU once it has imported, whatever room comes first
-            return Fingerprint(
+            found = Fingerprint(
                 platform.node(),
                 os.getpid(),
                 self._facts,
                 read_environment(self._facts),
                 sources_sha256(self._root),
+                len(os.sched_getaffinity(0)),
             )
-        except BaseException:
-            self._pool.close()
-            self._held.close()
-            raise
-
-    def _own_cores(self) -> None:
-        """From here to close(): this thread, and the pool's processes, which it starts."""
-        before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, own_cores(own_gpu()))
-        self._held.callback(os.sched_setaffinity, 0, before)
-
-    def _own_builds(self) -> None:
-        """From here to close(): this process, and the pool's, whose environment it is."""
-        before = os.environ.get("TVM_FFI_CACHE_DIR")
-
-        def restore() -> None:
-            if before is None:
-                os.environ.pop("TVM_FFI_CACHE_DIR", None)
-            else:
-                os.environ["TVM_FFI_CACHE_DIR"] = before
-
-        self._builds = own_builds()
-        os.environ["TVM_FFI_CACHE_DIR"] = str(self._builds)
-        self._held.callback(restore)
+            self._held = held.pop_all()
+        return found
 
     def begin(self, timer: str, dataset_root: str | None, rooms: Mapping[str, Room],
               identities: Mapping[str, str]) -> None:  # fmt: skip

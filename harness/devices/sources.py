@@ -187,13 +187,18 @@ class PyNvml:
 
 
 def _near_cores(nvml: Any) -> dict[str, tuple[int, ...]]:
-    words = -(-(os.cpu_count() or 1) // WORD_BITS)
+    """A GPU that does not answer keeps its place, so that the others keep their numbers."""
+    words = max(os.sched_getaffinity(0)) // WORD_BITS + 1
     near = {}
     for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        near[str(nvml.nvmlDeviceGetUUID(handle))] = tuple(
+        uuid, masks = f"number {index}", list[int]()
+        with contextlib.suppress(nvml.NVMLError):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = str(nvml.nvmlDeviceGetUUID(handle))
+            masks = nvml.nvmlDeviceGetCpuAffinity(handle, words)
+        near[uuid] = tuple(
             word * WORD_BITS + bit
-            for word, mask in enumerate(nvml.nvmlDeviceGetCpuAffinity(handle, words))
+            for word, mask in enumerate(masks)
             for bit in range(WORD_BITS)
             if mask >> bit & 1
         )

@@ -77,6 +77,11 @@ class WorkerProcess:
                 pass_fds=(child_read, child_write),
                 start_new_session=True,  # so that one signal reaches whatever the worker started
             )
+        except BaseException:
+            self._log.close()
+            os.close(self._write_fd)
+            os.close(self._read_fd)
+            raise
         finally:
             os.close(child_read)
             os.close(child_write)

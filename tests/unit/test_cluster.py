@@ -190,7 +190,7 @@ def test_the_official_load_has_every_workload_of_every_candidate_once():
 
 
 def fingerprint(**changes) -> Fingerprint:
-    base = Fingerprint("host-a", 1, H200, {"torch": "2.13"}, sources_sha256(own_checkout()))
+    base = Fingerprint("host-a", 1, H200, {"torch": "2.13"}, sources_sha256(own_checkout()), 16)
     return replace(base, **changes)
 
 
@@ -279,20 +279,24 @@ def test_what_another_gpus_worker_has_compiled_is_not_compiled_again(tmp_path, m
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     (tmp_path / "gpu-0" / "build_x").mkdir(parents=True)
     (tmp_path / "gpu-1").mkdir()
-    (tmp_path / "gpu-0" / "moe_1.so").write_text("whole")
-    (tmp_path / "gpu-0" / "build_x" / "moe_2.so").write_text("half")
-    (tmp_path / "gpu-0" / "moe_3.so").write_text("theirs")
-    (tmp_path / "gpu-1" / "moe_3.so").write_text("own")
+    names = [f"moe_{n:016x}.so" for n in range(4)]
+    (tmp_path / "gpu-0" / names[0]).write_text("whole")
+    (tmp_path / "gpu-0" / "build_x" / names[1]).write_text("half")
+    (tmp_path / "gpu-0" / names[2]).write_text("theirs")
+    (tmp_path / "gpu-0" / "libtorch_c_dlpack_addon.so").write_text("a library's own")
+    (tmp_path / "gpu-1" / names[2]).write_text("own")
     worker = Worker(True, str(tmp_path), WAITING)
     worker.open()
     worker.judge({}, job("good-1").to_json())
     found = {path.name: path.read_text() for path in (tmp_path / "gpu-1").iterdir()}
-    assert found == {"moe_1.so": "whole", "moe_3.so": "own"}
-    (tmp_path / "gpu-0" / "late.so").write_text("of this room")
+    assert found == {names[0]: "whole", names[2]: "own"}
+    (tmp_path / "gpu-0" / names[0]).write_text("written over")
+    assert (tmp_path / "gpu-1" / names[0]).read_text() == "whole"
+    (tmp_path / "gpu-0" / names[3]).write_text("of this room")
     worker.judge({}, job("good-2").to_json())
-    assert not (tmp_path / "gpu-1" / "late.so").exists()  # only a new room asks for it
+    assert not (tmp_path / "gpu-1" / names[3]).exists()  # only a new room asks for it
     worker.judge({}, replace(job("good-3"), room="second").to_json())
-    assert (tmp_path / "gpu-1" / "late.so").exists()
+    assert (tmp_path / "gpu-1" / names[3]).exists()
     worker.close()
 
 
@@ -307,7 +311,18 @@ def test_a_worker_and_its_processes_have_the_cores_of_their_gpu(tmp_path, monkey
     assert os.sched_getaffinity(worker._pool._worker._process.pid) == {max(cores)}
     assert os.sched_getaffinity(0) == {max(cores)}
     worker.close()
+    assert os.sched_getaffinity(0) == cores and os.environ["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_worker_whose_process_cannot_start_leaves_this_one_as_it_was(tmp_path, monkeypatch):
+    cores, builds = os.sched_getaffinity(0), os.environ["TVM_FFI_CACHE_DIR"]
+    monkeypatch.setattr("harness.cluster.worker.own_cores", lambda gpu: [max(cores)])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    worker = Worker(True, str(tmp_path), replace(WAITING, argv=("/no/such/program",)))
+    with pytest.raises(FileNotFoundError):
+        worker.open()
     assert os.sched_getaffinity(0) == cores
+    assert (os.environ["TVM_FFI_CACHE_DIR"], os.environ["OMP_NUM_THREADS"]) == (builds, "1")
 
 
 def test_a_process_imports_while_the_gpu_is_looked_at_and_ends_where_that_is_refused(

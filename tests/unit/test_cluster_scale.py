@@ -27,10 +27,12 @@ from harness.cluster.scale import (
     phase_of,
     read_scale,
     render_page,
+    rooms_of,
     scale_path,
     speedup,
     write_scale,
 )
+from harness.config import load_workspace
 from harness.devices import DeviceFacts
 from harness.errors import EnvironmentUnfit, ExitCode, RecordError, UsageError
 from harness.records import TraceEntry
@@ -99,7 +101,7 @@ def test_each_gpus_seconds_add_up_to_the_run():
         assert sum(stages.values()) == pytest.approx(two.judging_s)
         assert stages["start"] == pytest.approx(0.25), "what the first job took beyond its stages"
         assert stages["timing"] == pytest.approx(1.8) and stages["reference"] == pytest.approx(1.2)
-    assert two.waiting_share == pytest.approx((5.0 - 3.0) / 5.0)
+    assert two.waiting_share == pytest.approx(1 - 12 * 0.5 / (2 * 7.0))
 
 
 def test_a_workload_with_two_verdicts_is_no_measurement():
@@ -153,10 +155,10 @@ def test_a_mean_is_judged_by_how_much_workloads_differ():
 def test_what_is_concluded_rests_on_the_repetition_alone():
     spread = [0.99, 1.0, 1.01] * 20
     shifted = [1.05 * factor for factor in spread]
-    same = describe_scale(scattered(shifted, shifted))
+    same = describe_scale(scattered(shifted, shifted), {})
     assert "by the last row: +0.0% on average (+0.0% to +0.0%), not told apart from none" in same
     assert "Two runs alone differ by +5.0% (+4.8% to +5.2%); less than that these runs" in same
-    slower = describe_scale(scattered(shifted, spread))
+    slower = describe_scale(scattered(shifted, spread), {})
     assert "by the last row: +5.0% on average (+5.0% to +5.0%). Two" in slower
 
 
@@ -164,7 +166,18 @@ def test_without_the_yardstick_nothing_is_said_about_agreement():
     scale = whole()
     phases = {name: of for name, of in scale.phases.items() if name != "again"}
     assert agreement(replace(scale, phases=phases)) is None
-    assert "beside a busy GPU: not measured" in describe_scale(replace(scale, phases=phases))
+    text = describe_scale(replace(scale, phases=phases), {"w1": "moe"})
+    assert "beside a busy GPU: not measured" in text and "Room by room" not in text
+
+
+def test_rooms_are_compared_each_by_itself():
+    busy = [1.0, 1.0, 1.1, 1.1, 1.3]
+    rooms = {"w0": "moe", "w1": "moe", "w2": "decode", "w3": "decode", "w4": "alone"}
+    text = describe_scale(scattered(busy, [1.0] * 5), rooms)
+    table = text[text.index("Room by room") :]
+    assert "| decode | 2 | 1.100 (1.100 to 1.100) |" in table
+    assert "| moe | 2 | 1.000 (1.000 to 1.000) |" in table
+    assert "alone |" not in table, "one workload gives no interval"
 
 
 def test_the_speed_up_is_of_the_same_workloads():
@@ -293,15 +306,17 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 
 def test_the_page_shows_what_the_files_hold(tmp_path):
-    bare = render_page(PAGE, tmp_path)
+    bare = render_page(PAGE, tmp_path, {})
     assert f"\n{NOT_MEASURED}\n" in bare
     write_scale(scale_path(tmp_path, "nvidia-test"), whole())
-    page = render_page(bare, tmp_path)
+    page = render_page(bare, tmp_path, {})
     assert "| two | 2 | 12 of 12 | 12 | 0 | 6 | 4 |" in page
     assert "| kill | 2 | 12 of 12 | 12 | 1 |" in page
     assert "Speed-up of two GPUs, by wall time: 1.82." in page
-    assert render_page(page, tmp_path) == page
+    assert render_page(page, tmp_path, {}) == page
 
 
 def test_the_page_in_the_repository_agrees_with_results_and_simulation():
-    assert render_page(PAGE, ROOT) == PAGE, "run scripts/measure_scale.py --write"
+    rooms = rooms_of(load_workspace(ROOT))
+    assert len(rooms) == 324
+    assert render_page(PAGE, ROOT, rooms) == PAGE, "run scripts/measure_scale.py --write"

@@ -32,7 +32,7 @@ from harness.devices import (
     summarise_clocks,
     throttled,
 )
-from harness.devices.cores import own_cores, shares, spare_cores
+from harness.devices.cores import _shares, own_cores, spare_cores
 from harness.devices.facts import cpu_facts
 from harness.devices.sources import LibCuda, PyNvml
 from harness.errors import DeviceBusy, EnvironmentUnfit, ExitCode, UsageError
@@ -86,55 +86,89 @@ class FakeNvml:
 
 
 @pytest.fixture
-def host(monkeypatch):
-    """A host with these cores, of which this process may use all."""
+def host(tmp_path, monkeypatch):
+    """A host with so many cores, of which this process may use all. siblings: the list of threads
+    of a core's physical one; none is told by default."""
 
-    def make(count):
+    def make(count, siblings=None):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(count)))
+        monkeypatch.setattr("harness.devices.cores.TOPOLOGY", tmp_path)
+        for core in range(count) if siblings else ():
+            folder = tmp_path / f"cpu{core}" / "topology"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "thread_siblings_list").write_text(siblings(core) + "\n")
 
     return make
 
 
-NEAR_ALL = {uuid: tuple(range(12)) for uuid in UUIDS}
+NEAR_ALL = {uuid: tuple(range(14)) for uuid in UUIDS}
 
 
 @pytest.mark.parametrize("named", ["number", "UUID", "prefix"])
 def test_gpus_of_a_host_have_cores_of_their_own(host, named):
-    host(12)
+    host(14)
     names = {
         "number": ["0", "1", "2"],
         "UUID": UUIDS,
         "prefix": [uuid[:12] for uuid in UUIDS],
     }[named]
     found = [list(own_cores(name, FakeNvml(near=NEAR_ALL))) for name in names]
-    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7, 8], [9, 10, 11, 12, 13]]
 
 
-def test_a_gpus_cores_are_those_near_to_it():
-    near = {"a": (0, 1, 4, 5), "b": (2, 3, 6, 7), "c": (0, 1, 4, 5)}
-    assert shares(near, range(8)) == {"a": (0, 1), "b": (2, 3, 6, 7), "c": (4, 5)}
-    assert shares(near, {1, 2, 3, 5}) == {"a": (1,), "b": (2, 3), "c": (5,)}
+def test_a_gpus_cores_are_those_near_to_it(host):
+    host(0)
+    near = {"a": range(8), "b": range(8, 16), "c": range(8)}
+    assert _shares(near, range(16)) == {
+        "a": (0, 1, 2, 3),
+        "b": tuple(range(8, 16)),
+        "c": (4, 5, 6, 7),
+    }
 
 
-def test_without_cores_near_to_it_a_gpu_has_any():
-    assert shares({"a": (8, 9), "b": ()}, {0, 1, 2, 3}) == {"a": (0, 1), "b": (2, 3)}
-    assert shares({"a": (), "b": (), "c": ()}, {0, 1}) == {"a": (0,), "b": (1,), "c": (0,)}
+def test_a_core_that_is_not_available_is_nobodys():
+    near = {"a": range(8), "b": range(8, 16)}
+    assert _shares(near, {1, 2, 3, 5, 9}) == {"a": (1, 2, 3, 5), "b": (9,)}
+
+
+def test_threads_of_a_physical_core_stay_together(host):
+    host(16, siblings=lambda core: f"{core % 8},{core % 8 + 8}")
+    assert _shares({"a": (), "b": ()}, range(16)) == {
+        "a": (0, 8, 1, 9, 2, 10, 3, 11),
+        "b": (4, 12, 5, 13, 6, 14, 7, 15),
+    }
+    host(8, siblings=lambda core: f"{core // 2 * 2}-{core // 2 * 2 + 1}")
+    assert _shares({"a": (), "b": ()}, range(8)) == {"a": (0, 1, 2, 3), "b": (4, 5, 6, 7)}
+
+
+def test_without_cores_near_to_it_a_gpu_has_any(host):
+    host(0)
+    assert _shares({"a": (98, 99), "b": ()}, range(8)) == {"a": (0, 1, 2, 3), "b": (4, 5, 6, 7)}
+
+
+def test_too_few_cores_are_everybodys(host):
+    host(0)
+    few = tuple(range(7))
+    assert _shares({"a": few, "b": few}, few) == {"a": few, "b": few}
+    assert _shares({"a": (), "b": (), "c": ()}, {0}) == {"a": (0,), "b": (0,), "c": (0,)}
 
 
 @pytest.mark.parametrize("gpu", ["", "3", "GPU-0000000", "MIG-1", "-1"])
 def test_a_gpu_that_nvml_does_not_know_has_all_cores(host, gpu):
-    host(12)
-    assert list(own_cores(gpu, FakeNvml(near=NEAR_ALL))) == list(range(12))
-    assert list(own_cores(gpu, FakeNvml())) == list(range(12))
+    host(14)
+    assert list(own_cores(gpu, FakeNvml(near=NEAR_ALL))) == list(range(14))
+    assert list(own_cores(gpu, FakeNvml())) == list(range(14))
 
 
 def test_some_of_each_gpus_cores_are_spared(host):
-    host(12)
-    assert list(spare_cores(3, FakeNvml(near=NEAR_ALL))) == [3, 7, 11]
-    assert list(spare_cores(4, FakeNvml(near=NEAR_ALL))) == [0]
-    assert list(spare_cores(3, FakeNvml())) == list(range(3, 12))
+    host(14)
+    assert list(spare_cores(3, FakeNvml(near=NEAR_ALL))) == [3, 7, 8, 12, 13]
+    assert list(spare_cores(5, FakeNvml(near=NEAR_ALL))) == [13]
+    assert list(spare_cores(3, FakeNvml())) == list(range(3, 14))
+    overlapping = {"a": range(10), "b": range(4, 14)}
+    assert list(spare_cores(3, FakeNvml(near=overlapping))) == [3, *range(7, 14)]
     host(2)
-    assert list(spare_cores(4, FakeNvml())) == [0]
+    assert list(spare_cores(4, FakeNvml())) == [1]
 
 
 # --- facts -----------------------------------------------------------------------------------
@@ -333,17 +367,24 @@ def test_nvml_is_asked_by_uuid(monkeypatch):
 
 
 def test_masks_of_cores_are_read_in_nvmls_order(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 130)
-    masks = {0: [0b101, 1 << 63, 0], 1: [0, 0, 0b10]}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 129})
+    masks = {0: [0b101, 1 << 63, 0], 2: [0, 0, 0b10]}
+
+    def affinity(handle, words):
+        if handle not in masks:
+            raise FakeNvmlError("GPU is lost")
+        return masks[handle][:words]
+
     nvml = _fake_pynvml(
         monkeypatch,
         nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetCount=lambda: 3,
         nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUUID=lambda handle: UUIDS[1 - handle],
-        nvmlDeviceGetCpuAffinity=lambda handle, words: masks[handle][:words],
+        nvmlDeviceGetUUID=lambda handle: UUIDS[2 - handle],
+        nvmlDeviceGetCpuAffinity=affinity,
     )
-    assert list(nvml.near_cores().items()) == [(UUIDS[1], (0, 2, 127)), (UUIDS[0], (129,))]
+    found = [(UUIDS[2], (0, 2, 127)), (UUIDS[1], ()), (UUIDS[0], (129,))]
+    assert list(nvml.near_cores().items()) == found
 
 
 def test_what_nvml_cannot_say_is_unknown(monkeypatch):
