@@ -34,27 +34,14 @@ __device__ __forceinline__ void sync_team() {
   sync_threads_of(1 + threadIdx.x / TEAM, TEAM);
 }
 
-// compute-sanitizer's racecheck loses a barrier of a team behind one of a part of it: built for it
-// with TEAMS_MEET defined, both v heads wait wherever one of them does.
-#ifdef TEAMS_MEET
-constexpr bool HEADS_MEET_APART = false;
-#else
-constexpr bool HEADS_MEET_APART = true;
-#endif
-
-// The team's threads of my v head.
-__device__ __forceinline__ void sync_head() {
-  if (!HEADS_MEET_APART) return sync_team();
-  sync_threads_of(1 + Tuning::SOLVE_TEAMS + threadIdx.x / 128, 128);
-}
-
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
 
 // Each ends a phase a task. Arrivals of the feeding warps: rows (each lane with its copies, and one
-// for the task), gates (both warps), apart, free; of the team's warps: operands, reads, done.
+// for the task), gates (both warps), below, apart, free; of the team's warps: operands, reads, done.
 struct TeamBarriers {
   uint64_t rows;      // task, keys and queries as they come
-  uint64_t gates;     // gates; `below` of the task before has been stored
+  uint64_t gates;     // gates
+  uint64_t below;     // `below` has been stored: a phase behind the others
   uint64_t apart;     // keys and queries as operands have been stored
   uint64_t free;      // reads have been stored
   uint64_t operands;  // keys and queries are operands; the raw ones have been read
@@ -66,16 +53,17 @@ struct SolveMemory {
   alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16
   union {
     uint8_t queries[2][TILE_BYTES];
-    // scale (Q K^T o D) [i][j], in the end Solved::reads
+    // The first: scale Q K^T [i][j] up to the diagonal. In the end Solved::reads.
     uint8_t scores[SERVED][TILE_BYTES];
   };
-  // The strict lower part of A in two terms, [i][j], and the transposed inverses of its 16 x 16
-  // corners; in the end Solved::writes.
+  // K K^T [i][j] below its 16 x 16 corners in two terms, the first; of each v head the transposed
+  // inverses of the corners, in two terms. In the end Solved::writes.
   uint8_t below[SERVED][2][TILE_BYTES];
-  alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];  // of A, transposed
+  alignas(16) float corners[BLOCKS][BLOCK * CORNER_ROW];  // of K K^T below the diagonal, transposed
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
   alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
+  alignas(16) float since[SERVED][CHUNK];      // decay from the end of the 16 before up to the token
   alignas(16) float beta[SERVED][CHUNK];
   alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
   Task task;  // the one whose rows are here
@@ -96,27 +84,24 @@ __device__ __forceinline__ uint4 convert_row(const int4& x) {
 }
 
 // Of a lane's four pairs of keys two go to a chunk of the row and two to the next one, so that a
-// lane of the scan holds four keys in a row of its fragments: Operands. The second tile's lanes
-// take the other chunk first: none meets a bank twice.
+// lane of the scan holds four keys in a row of its fragments: Operands.
 __device__ __forceinline__ void store_pairs(uint8_t (&tiles)[2][TILE_BYTES], int row, int chunk,
                                             const uint4& pairs) {
-  const int tile = chunk / 8, even = chunk % 8 & ~1;
-  const uint2 kinds[2] = {{pairs.x, pairs.z}, {pairs.y, pairs.w}};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int kind = tile ^ i;
-    uint8_t* to = tiles[tile] + swizzled(row, even + kind) + chunk % 2 * 8;
-    *reinterpret_cast<uint2*>(to) = kind ? kinds[1] : kinds[0];
-  }
+  uint8_t* to = tiles[chunk / 8] + chunk % 2 * 8;
+  const int even = chunk % 8 & ~1;
+  *reinterpret_cast<uint2*>(to + swizzled(row, even)) = {pairs.x, pairs.z};
+  *reinterpret_cast<uint2*>(to + swizzled(row, even + 1)) = {pairs.y, pairs.w};
 }
 
-// Once they have come, as operands.
+// Once they have come, as operands. Lanes next to each other have the first half of a row and the
+// second half of its neighbour, whose chunks are permuted otherwise: none meets a bank twice.
 __device__ __forceinline__ void convert_rows(SolveMemory& shared) {
+  const int chunk = threadIdx.x % 16, first = team_thread() / 16 ^ chunk / 8;
 #pragma unroll
-  for (int i = 0; i < CHUNK * DIM / 8 / TEAM; ++i) {
-    const int at = team_thread() + i * TEAM;
-    store_pairs(shared.keys, at / 16, at % 16, convert_row(shared.raw_keys[at]));
-    store_pairs(shared.queries, at / 16, at % 16, convert_row(shared.raw_queries[at]));
+  for (int i = 0; i < CHUNK; i += TEAM / 16) {
+    const int row = first + i, at = row * (DIM / 8) + chunk;
+    store_pairs(shared.keys, row, chunk, convert_row(shared.raw_keys[at]));
+    store_pairs(shared.queries, row, chunk, convert_row(shared.raw_queries[at]));
   }
 }
 
@@ -147,184 +132,7 @@ __device__ __forceinline__ void split(float x, float y, uint32_t& high, uint32_t
   low = pack_f16(x - back.x, y - back.y);
 }
 
-// exp2 of a difference of two-term logarithms.
-__device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
-  return exp2_approx((later.x - earlier.x) + (later.y - earlier.y));
-}
-
-// What a thread scales of a block of 16 x 16: for each head two entries of each of two tiles in row
-// `row` and in the one eight on, `pair` the place within the tile.
-struct Faded {
-  float x[SERVED][2][4];
-};
-
-struct Scaling {
-  bool is_score;
-  int block, row, pair;
-  float2 later[SERVED][2];   // elapsed in the rows
-  float factor[SERVED][2];  // of the rows
-
-  __device__ Scaling(const SolveMemory& shared, bool is_score, int block, float scale)
-      : is_score(is_score), block(block), row(BLOCK * block + threadIdx.x % 32 / 4),
-        pair(threadIdx.x % 4) {
-#pragma unroll
-    for (int at = 0; at < SERVED * 2; ++at) {
-      const int head = at / 2, half = at % 2, i = row + 8 * half;
-      later[head][half] = shared.elapsed[head][i];
-      factor[head][half] = is_score ? scale : shared.beta[head][i];
-    }
-  }
-
-  // Block (block, column < block): what follows the column's end is a factor of the row.
-  __device__ Faded fade_block(const SolveMemory& shared, int column, const float* sums) const {
-    Faded faded;
-#pragma unroll
-    for (int head = 0; head < SERVED; ++head) {
-      const float2 end = shared.elapsed[head][BLOCK * column + BLOCK - 1];
-      const float* within = shared.within[head] + BLOCK * column + 2 * pair;
-      const float2 fades[2] = {*reinterpret_cast<const float2*>(within),
-                               *reinterpret_cast<const float2*>(within + 8)};
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float by = factor[head][half] * fade_between(later[head][half], end);
-#pragma unroll
-        for (int side = 0; side < 2; ++side) {
-          const float* of = sums + 4 * side + 2 * half;
-          faded.x[head][half][2 * side] = of[0] * (by * fades[side].x);
-          faded.x[head][half][2 * side + 1] = of[1] * (by * fades[side].y);
-        }
-      }
-    }
-    return faded;
-  }
-
-  // Block (block, block): scores up to the diagonal, or A below it.
-  __device__ Faded fade_corner(const SolveMemory& shared, const float (&sums)[8]) const {
-    Faded faded;
-#pragma unroll
-    for (int at = 0; at < SERVED * 2; ++at) {
-      const int head = at / 2, side = at % 2, j = BLOCK * block + 8 * side + 2 * pair;
-      const float4 earlier = *reinterpret_cast<const float4*>(&shared.elapsed[head][j]);
-      const int least = is_score ? j : j + 1;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int i = row + 8 * half;
-        const float* of = sums + 4 * side + 2 * half;
-        const float x = fade_between(later[head][half], {earlier.x, earlier.y});
-        const float y = fade_between(later[head][half], {earlier.z, earlier.w});
-        faded.x[head][half][2 * side] = least <= i ? of[0] * factor[head][half] * x : 0.0f;
-        faded.x[head][half][2 * side + 1] = least < i ? of[1] * factor[head][half] * y : 0.0f;
-      }
-    }
-    return faded;
-  }
-
-  // Calls use(head, offset in a tile, x, y) for the pairs of entries of block (block, column).
-  template <typename Use>
-  __device__ void for_pairs(int column, const Faded& faded, Use use) const {
-#pragma unroll
-    for (int at = 0; at < SERVED * 4; ++at) {
-      const int head = at / 4, half = at / 2 % 2, side = at % 2;
-      const float* x = faded.x[head][half] + 2 * side;
-      use(head, swizzled(row + 8 * half, 2 * column + side) + 4 * pair, x[0], x[1]);
-    }
-  }
-
-  __device__ void store_scores(SolveMemory& shared, int column, const Faded& faded) const {
-    for_pairs(column, faded, [&](int head, uint32_t place, float x, float y) {
-      *reinterpret_cast<uint32_t*>(shared.scores[head] + place) = pack_f16(x, y);
-    });
-  }
-
-  __device__ void store_terms(SolveMemory& shared, int column, const Faded& faded) const {
-    for_pairs(column, faded, [&](int head, uint32_t place, float x, float y) {
-      uint32_t high, low;
-      split(x, y, high, low);
-      *reinterpret_cast<uint32_t*>(shared.below[head][0] + place) = high;
-      *reinterpret_cast<uint32_t*>(shared.below[head][1] + place) = low;
-    });
-  }
-
-  // Transposed.
-  __device__ void store_corner(SolveMemory& shared, const Faded& faded) const {
-#pragma unroll
-    for (int at = 0; at < SERVED * 4; ++at) {
-      const int head = at / 4, half = at / 2 % 2, side = at % 2;
-      float* to = shared.corners[head][block] + (8 * side + 2 * pair) * CORNER_ROW;
-      to[row % BLOCK + 8 * half] = faded.x[head][half][2 * side];
-      to[CORNER_ROW + row % BLOCK + 8 * half] = faded.x[head][half][2 * side + 1];
-    }
-  }
-};
-
-// From K K^T (of the first warpgroup) A below the diagonal, from Q K^T (of the second) the scores.
-// One piece of code for both kinds: most of a cold start is the fetch of instructions. Both heads
-// and all rows of a block at once: the chain of one hides those of the others.
-__device__ __forceinline__ void fade_products(SolveMemory& shared, bool is_score, int block,
-                                              float scale, const float (&sums)[32]) {
-  const Scaling scaling(shared, is_score, block, scale);
-  float corner[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float low = block % 2 ? sums[8 + i] : sums[i];
-    corner[i] = block / 2 ? (block % 2 ? sums[24 + i] : sums[16 + i]) : low;
-  }
-  const Faded faded = scaling.fade_corner(shared, corner);
-  if (is_score) {
-    scaling.store_scores(shared, block, faded);
-  } else {
-    scaling.store_corner(shared, faded);
-  }
-#pragma unroll
-  for (int column = 0; column < BLOCKS; ++column) {
-    if (column < block && column < BLOCKS - 1) {
-      const Faded faded = scaling.fade_block(shared, column, sums + 8 * column);
-      if (is_score) {
-        scaling.store_scores(shared, column, faded);
-      } else {
-        scaling.store_terms(shared, column, faded);
-      }
-    } else if (column > block && is_score) {  // products of whole tiles read it
-      scaling.store_scores(shared, column, {});
-    }
-  }
-}
-
-// (I + corner)^-1 by elimination, a column a lane: transposed, in two terms, on the diagonal of
-// `below`. Sixteen lanes keep the first terms, the others the second ones.
-__device__ __forceinline__ void invert_corner(SolveMemory& shared, int head, int block) {
-  const int lane = threadIdx.x % 32, column = lane % BLOCK, term = lane / BLOCK;
-  const float* corner = shared.corners[head][block];
-  float x[BLOCK];
-#pragma unroll
-  for (int i = 0; i < BLOCK; ++i) x[i] = i == column ? 1.0f : 0.0f;
-#pragma unroll
-  for (int step = 0; step < BLOCK - 1; ++step) {
-#pragma unroll
-    for (int quad = (step + 1) / 4; quad < BLOCK / 4; ++quad) {
-      const float4 a = *reinterpret_cast<const float4*>(corner + step * CORNER_ROW + 4 * quad);
-      if (4 * quad > step) x[4 * quad] -= a.x * x[step];
-      if (4 * quad + 1 > step) x[4 * quad + 1] -= a.y * x[step];
-      if (4 * quad + 2 > step) x[4 * quad + 2] -= a.z * x[step];
-      if (4 * quad + 3 > step) x[4 * quad + 3] -= a.w * x[step];
-    }
-  }
-  uint32_t pairs[BLOCK / 2];
-#pragma unroll
-  for (int i = 0; i < BLOCK / 2; ++i) {
-    uint32_t high, low;
-    split(x[2 * i], x[2 * i + 1], high, low);
-    pairs[i] = term ? low : high;
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint8_t* to = shared.below[head][term] + swizzled(BLOCK * block + column, 2 * block + half);
-    const uint32_t* of = pairs + 4 * half;
-    *reinterpret_cast<uint4*>(to) = uint4{of[0], of[1], of[2], of[3]};
-  }
-}
-
-// Rows of the transposed inverse as first operands: two terms of 16 columns.
+// A block of 16 x 16 as an operand, in two terms.
 struct Terms {
   uint32_t high[4], low[4];
 };
@@ -336,13 +144,114 @@ __device__ __forceinline__ Terms split_sums(const float (&x)[8]) {
   return terms;
 }
 
-// terms[i] *= {x, y} of fade(i)
-template <typename Fade>
-__device__ __forceinline__ void scale_terms(Terms& terms, Fade fade) {
+// What a thread holds of a block of 16 x 16 of sums: entries 0, 1 and 4, 5 are of its first row, 2,
+// 3 and 6, 7 of the row eight on; columns 2 pair, 2 pair + 1 and those eight on.
+struct BlockPlace {
+  int row, pair;
+  __device__ explicit BlockPlace(int block)
+      : row(BLOCK * block + threadIdx.x % 32 / 4), pair(threadIdx.x % 4) {}
+};
+
+// Blocks (block, ...) of a tile, from pairs of entries.
+struct BlockRow {
+  uint32_t first;  // of this lane's rows of 8 x 8 tiles, in the first block
+  __device__ BlockRow(const uint8_t* tile, int block)
+      : first(shared_address(tile) +
+              swizzled(BLOCK * block + threadIdx.x % 16, threadIdx.x % 32 / 16)) {}
+  __device__ void store(int column, const uint32_t (&pairs)[4]) const {
+    store_tiles(first ^ column << 5, pairs);  // tiles lie at multiples of 1024
+  }
+  __device__ void store(int column, const float (&x)[8]) const {
+    const uint32_t pairs[4] = {pack_f16(x[0], x[1]), pack_f16(x[2], x[3]), pack_f16(x[4], x[5]),
+                               pack_f16(x[6], x[7])};
+    store(column, pairs);
+  }
+};
+
+// A corner's entries above the diagonal are 0, those on it too unless `keeps`.
+__device__ __forceinline__ void clear_above(bool keeps, float (&x)[8]) {
+  const int row = threadIdx.x % 32 / 4 + keeps, column = threadIdx.x % 4 * 2;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 by = fade(i), high = widen_f16(terms.high[i]), low = widen_f16(terms.low[i]);
-    split((high.x + low.x) * by.x, (high.y + low.y) * by.y, terms.high[i], terms.low[i]);
+  for (int i = 0; i < 8; i += 6) {
+    x[i] = column < row ? x[i] : 0.0f;
+    x[i + 1] = column + 1 < row ? x[i + 1] : 0.0f;
+  }
+  x[4] = x[5] = 0.0f;
+}
+
+// Of K K^T, for both v heads: what is below the corners in two terms, and the corner.
+__device__ __forceinline__ void store_key_products(SolveMemory& shared, int block,
+                                                   const float (&sums)[32]) {
+  const BlockRow high(shared.below[0][0], block), low(shared.below[0][1], block);
+#pragma unroll
+  for (int column = 0; column < BLOCKS; ++column) {
+    float x[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = sums[8 * column + i];
+    if (column < block && column < BLOCKS - 1) {
+      const Terms terms = split_sums(x);
+      high.store(column, terms.high);
+      low.store(column, terms.low);
+    } else if (column == block) {
+      clear_above(false, x);
+      const BlockPlace place(block);
+      float* to = shared.corners[block] + 2 * place.pair * CORNER_ROW + place.row % BLOCK;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) to[(i / 4 * 8 + i % 2) * CORNER_ROW + i / 2 % 2 * 8] = x[i];
+    }
+  }
+}
+
+// scale Q K^T, for both v heads: zeros above the diagonal, since products of whole tiles read it.
+__device__ __forceinline__ void store_scores(SolveMemory& shared, int block, float scale,
+                                             const float (&sums)[32]) {
+  const BlockRow to(shared.scores[0], block);
+#pragma unroll
+  for (int column = 0; column < BLOCKS; ++column) {
+    float x[8] = {};
+    if (column <= block) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = scale * sums[8 * column + i];
+      if (column == block) clear_above(true, x);
+    }
+    to.store(column, x);
+  }
+}
+
+// (I + diag(beta) corner)^-1 diag(beta) of both v heads by elimination, a column a lane: transposed,
+// in two terms, on the diagonals of `below`. By the warp that has stored the corner.
+__device__ __forceinline__ void invert_corner(SolveMemory& shared, int block) {
+  const int lane = threadIdx.x % 32, column = lane % BLOCK, head = lane / BLOCK;
+  const float* corner = shared.corners[block];
+  float x[BLOCK], beta[BLOCK];
+#pragma unroll
+  for (int i = 0; i < BLOCK; i += 4) {
+    *reinterpret_cast<float4*>(beta + i) =
+        *reinterpret_cast<const float4*>(shared.beta[head] + BLOCK * block + i);
+  }
+#pragma unroll
+  for (int i = 0; i < BLOCK; ++i) x[i] = i == column ? 1.0f : 0.0f;
+#pragma unroll
+  for (int step = 0; step < BLOCK; ++step) {
+    x[step] *= beta[step];  // nothing is added to it any more
+#pragma unroll
+    for (int quad = (step + 1) / 4; quad < BLOCK / 4; ++quad) {
+      const float4 a = *reinterpret_cast<const float4*>(corner + step * CORNER_ROW + 4 * quad);
+      if (4 * quad > step) x[4 * quad] -= a.x * x[step];
+      if (4 * quad + 1 > step) x[4 * quad + 1] -= a.y * x[step];
+      if (4 * quad + 2 > step) x[4 * quad + 2] -= a.z * x[step];
+      if (4 * quad + 3 > step) x[4 * quad + 3] -= a.w * x[step];
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float* of = x + 8 * half;
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split(of[2 * i], of[2 * i + 1], high[i], low[i]);
+    const uint32_t place = swizzled(BLOCK * block + column, 2 * block + half);
+    *reinterpret_cast<uint4*>(shared.below[head][0] + place) = {high[0], high[1], high[2], high[3]};
+    *reinterpret_cast<uint4*>(shared.below[head][1] + place) = {low[0], low[1], low[2], low[3]};
   }
 }
 
@@ -373,13 +282,13 @@ __device__ __forceinline__ void multiply_terms(const Terms& terms, const Terms& 
   }
 }
 
-// Block (i, m) of `below`, transposed, as a second operand.
-__device__ __forceinline__ Terms load_block(const SolveMemory& shared, int head, int i, int m) {
+// Block (i, m) of K K^T, transposed, as a second operand.
+__device__ __forceinline__ Terms load_block(const SolveMemory& shared, int i, int m) {
   const int lane = threadIdx.x % 32;
   const uint32_t place = swizzled(BLOCK * i + lane % 8 + lane / 16 * 8, 2 * m + lane / 8 % 2);
   Terms terms;
-  load_tiles(terms.high, shared_address(shared.below[head][0] + place));
-  load_tiles(terms.low, shared_address(shared.below[head][1] + place));
+  load_tiles(terms.high, shared_address(shared.below[0][0] + place));
+  load_tiles(terms.low, shared_address(shared.below[0][1] + place));
   return terms;
 }
 
@@ -402,9 +311,10 @@ __device__ __forceinline__ Terms load_inverse(const SolveMemory& shared, int hea
   return terms;
 }
 
-// rows [16 x 64] = rows [16 block, +16) of the transposed inverse of I + A, Y. With D the inverses
-// of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T. As soon as a block is there, all
-// sums get their part of it: only that of the next block is in the chain.
+// rows [16 x 64] = rows [16 block, +16) of Y, transposed (I + diag(beta) L)^-1 diag(beta), L what of
+// K K^T is below the diagonal. With E the same of the corners: Y_i = -(sum of Y_m L_im^T over m < i)
+// E_i^T. As soon as a block is there, all sums get their part of it: only that of the next block is
+// in the chain.
 __device__ __forceinline__ void merge_corners(const SolveMemory& shared, int head, int block,
                                               Terms (&rows)[BLOCKS]) {
   Sums sums[BLOCKS] = {};
@@ -429,7 +339,7 @@ __device__ __forceinline__ void merge_corners(const SolveMemory& shared, int hea
     }
 #pragma unroll
     for (int i = m + 1; i < BLOCKS; ++i) {
-      multiply_terms(rows[m], load_block(shared, head, i, m), sums[i]);
+      multiply_terms(rows[m], load_block(shared, i, m), sums[i]);
     }
   }
 }
@@ -449,9 +359,8 @@ __device__ __forceinline__ void multiply_scores(const uint8_t* scores,
 }
 
 // sums = rows times 64 columns of keys: [j][key], what the residual of token j adds to the state.
-__device__ __forceinline__ void multiply_remaining(const uint8_t* keys,
-                                                   const Terms (&rows)[BLOCKS],
-                                                   float (&sums)[32]) {
+__device__ __forceinline__ void multiply_by_keys(const uint8_t* keys, const Terms (&rows)[BLOCKS],
+                                                 float (&sums)[32]) {
   const uint64_t tile = describe_rows(keys, 0);
   begin_products();
 #pragma unroll
@@ -463,47 +372,77 @@ __device__ __forceinline__ void multiply_remaining(const uint8_t* keys,
   wait_products<0>(sums);
 }
 
-// Rows [16 block, +16) of a tile, from 64 columns of sums: a thread's two rows times a factor each.
-__device__ __forceinline__ void store_rows(uint8_t* tile, int block, float2 factors,
-                                           const float (&sums)[32]) {
-  const int row = BLOCK * block + threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+// What of two tokens has the decay from the earlier one on, in both of a thread's rows.
+__device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
+  const float log_fade = (later.x - earlier.x) + (later.y - earlier.y);
+  return exp2_approx(fminf(log_fade, 0.0f));  // above the diagonal zeros are to stay
+}
+
+// reads [j][token] from the sums, times the decay from j to the token. In j's own 16 tokens it is
+// found as it is; in later ones it is that to the end of j's, of whole sixteens between, and from
+// there on: none above 1.
+__device__ __forceinline__ void leave_reads(SolveMemory& shared, int head, int block,
+                                            const float (&sums)[32]) {
+  const BlockPlace place(block);
+  const BlockRow to(shared.scores[head], block);
+  const float2* elapsed = shared.elapsed[head];
+  const float2 begins[2] = {elapsed[place.row], elapsed[place.row + 8]};
+  float by[2] = {shared.within[head][place.row], shared.within[head][place.row + 8]};
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float* x = sums + 4 * i;
-    uint8_t* place = tile + 4 * pair;
-    *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) =
-        pack_f16(x[0] * factors.x, x[1] * factors.x);
-    *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) =
-        pack_f16(x[2] * factors.y, x[3] * factors.y);
+  for (int column = 0; column < BLOCKS; ++column) {
+    const int token = BLOCK * column + 2 * place.pair;
+    const float* of = sums + 8 * column;
+    float x[8] = {};
+    if (column == block) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x[i] = of[i] * fade_between(elapsed[token + i / 4 * 8 + i % 2], begins[i / 2 % 2]);
+      }
+    } else if (column > block) {
+      const float* since = shared.since[head];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x[i] = of[i] * (by[i / 2 % 2] * since[token + i / 4 * 8 + i % 2]);
+      }
+      const float all = since[BLOCK * column + BLOCK - 1];
+      by[0] *= all, by[1] *= all;
+    }
+    to.store(column, x);
   }
 }
 
-// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. Factors of rows are applied
-// to the sums, those of columns to the terms: 22 bits, and no other registers.
+// Rows [16 block, +16) of a tile of writes, times the decay from j to the chunk's end.
+__device__ __forceinline__ void leave_writes(SolveMemory& shared, int head, int tile, int block,
+                                             const float (&sums)[32]) {
+  const BlockRow to(shared.below[head][tile], block);
+  const float* remaining = shared.remaining[head] + BlockPlace(block).row;
+  const float by[2] = {remaining[0], remaining[8]};
+#pragma unroll
+  for (int column = 0; column < BLOCKS; ++column) {
+    float x[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = sums[8 * column + i] * by[i / 2 % 2];
+    to.store(column, x);
+  }
+}
+
+// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. No decay is in what is
+// inverted and multiplied: it depends on the first and the last token alone, and is applied to the
+// sums.
 __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
   Terms rows[BLOCKS];
   merge_corners(shared, head, block, rows);
-  const float* beta = shared.beta[head] + BLOCK * block + threadIdx.x % 32 / 4;
-  const float2 strengths = {beta[0], beta[8]};
   float sums[32];
-  multiply_scores(shared.scores[head], rows, sums);
-  sync_head();  // all have read what is overwritten from here on
-  store_rows(shared.scores[head], block, strengths, sums);
+  multiply_scores(shared.scores[0], rows, sums);
+  sync_team();  // all have read what is overwritten from here on
+  leave_reads(shared, head, block, sums);
   publish_shared();
   __syncwarp();
   arrive_for_warp(&shared.barriers.reads);
 #pragma unroll
-  for (int m = 0; m < BLOCKS; ++m) {  // the decay to the chunk's end
-    if (m < block) continue;  // zeros
-    const float* remaining = shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2;
-    scale_terms(rows[m], [&](int i) {
-      return *reinterpret_cast<const float2*>(remaining + i / 2 * 8);
-    });
-  }
-#pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
-    multiply_remaining(shared.keys[tile], rows, sums);
-    store_rows(shared.below[head][tile], block, strengths, sums);
+    multiply_by_keys(shared.keys[tile], rows, sums);
+    leave_writes(shared, head, tile, block, sums);
   }
 }
 
@@ -512,14 +451,21 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, float scale, in
                                             uint32_t parity) {
   float sums[32];
   multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
-  wait_cta_phase(&shared.barriers.gates, parity);
   // Scores take the place of queries, of which a warp reads no rows but its own.
-  if (head == 1) wait_cta_phase(&shared.barriers.apart, parity);
-  fade_products(shared, head == 1, block, scale, sums);
+  wait_cta_phase(head == 0 ? &shared.barriers.below : &shared.barriers.apart,
+                 head == 0 ? parity ^ 1 : parity);
+  if (head == 0) {
+    store_key_products(shared, block, sums);
+  } else {
+    store_scores(shared, block, scale, sums);
+  }
+  wait_cta_phase(&shared.barriers.gates, parity);
+  if (head == 0) {
+    __syncwarp();  // the corner is there
+    invert_corner(shared, block);
+  }
   publish_shared();
-  sync_team();  // A and the scores of both v heads are there
-  invert_corner(shared, head, block);
-  sync_head();  // the inverses of my v head are there
+  sync_team();  // K K^T, the corners' inverses and the scores are there
   solve_head(shared, head, block);
   publish_shared();
   __syncwarp();
