@@ -37,11 +37,11 @@ __device__ __forceinline__ void sync_team() {
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
 
 // Each ends a phase a task. Arrivals of the feeding warps: rows (each lane with its copies, and one
-// for the task), gates (both warps), below, apart, free; of the team's warps: operands, reads, done.
+// for the task), gates (both warps), below, apart, free; of the team's: operands, reads, done.
 struct TeamBarriers {
   uint64_t rows;      // task, keys and queries as they come
   uint64_t gates;     // gates
-  uint64_t below;     // `below` has been stored: a phase behind the others
+  uint64_t below;     // `below` has been stored: in the next task
   uint64_t apart;     // keys and queries as operands have been stored
   uint64_t free;      // reads have been stored
   uint64_t operands;  // keys and queries are operands; the raw ones have been read
@@ -63,7 +63,7 @@ struct SolveMemory {
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
   alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
-  alignas(16) float since[SERVED][CHUNK];      // decay from the end of the 16 before up to the token
+  alignas(16) float since[SERVED][CHUNK];      // from the end of the 16 before up to the token
   alignas(16) float beta[SERVED][CHUNK];
   alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
   Task task;  // the one whose rows are here
@@ -218,8 +218,8 @@ __device__ __forceinline__ void store_scores(SolveMemory& shared, int block, flo
   }
 }
 
-// (I + diag(beta) corner)^-1 diag(beta) of both v heads by elimination, a column a lane: transposed,
-// in two terms, on the diagonals of `below`. By the warp that has stored the corner.
+// (I + diag(beta) corner)^-1 diag(beta) of both v heads by elimination, a column a lane:
+// transposed, in two terms, on the diagonals of `below`. By the warp that has stored the corner.
 __device__ __forceinline__ void invert_corner(SolveMemory& shared, int block) {
   const int lane = threadIdx.x % 32, column = lane % BLOCK, head = lane / BLOCK;
   const float* corner = shared.corners[block];
@@ -311,10 +311,10 @@ __device__ __forceinline__ Terms load_inverse(const SolveMemory& shared, int hea
   return terms;
 }
 
-// rows [16 x 64] = rows [16 block, +16) of Y, transposed (I + diag(beta) L)^-1 diag(beta), L what of
-// K K^T is below the diagonal. With E the same of the corners: Y_i = -(sum of Y_m L_im^T over m < i)
-// E_i^T. As soon as a block is there, all sums get their part of it: only that of the next block is
-// in the chain.
+// rows [16 x 64] = rows [16 block, +16) of Y, (I + diag(beta) L)^-1 diag(beta) transposed, L what
+// of K K^T is below the diagonal. With E the same of a corner: Y_i = -(sum of Y_m L_im^T over
+// m < i) E_i^T. As soon as a block is there, all sums get their part of it: only that of the next
+// block is in the chain.
 __device__ __forceinline__ void merge_corners(const SolveMemory& shared, int head, int block,
                                               Terms (&rows)[BLOCKS]) {
   Sums sums[BLOCKS] = {};
@@ -372,15 +372,14 @@ __device__ __forceinline__ void multiply_by_keys(const uint8_t* keys, const Term
   wait_products<0>(sums);
 }
 
-// What of two tokens has the decay from the earlier one on, in both of a thread's rows.
+// exp2 of a difference of two-term logarithms; of a positive one 1, for a sum that is 0.
 __device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
-  const float log_fade = (later.x - earlier.x) + (later.y - earlier.y);
-  return exp2_approx(fminf(log_fade, 0.0f));  // above the diagonal zeros are to stay
+  return exp2_approx(fminf((later.x - earlier.x) + (later.y - earlier.y), 0.0f));
 }
 
-// reads [j][token] from the sums, times the decay from j to the token. In j's own 16 tokens it is
-// found as it is; in later ones it is that to the end of j's, of whole sixteens between, and from
-// there on: none above 1.
+// Rows [16 block, +16) of reads: the sums times the decay from j to the token. In j's own 16 tokens
+// that is found as it is; in later ones it is a product of three, to the end of j's 16, over those
+// between, and from there on, none of them above 1.
 __device__ __forceinline__ void leave_reads(SolveMemory& shared, int head, int block,
                                             const float (&sums)[32]) {
   const BlockPlace place(block);
@@ -426,9 +425,9 @@ __device__ __forceinline__ void leave_writes(SolveMemory& shared, int head, int 
   }
 }
 
-// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. No decay is in what is
-// inverted and multiplied: it depends on the first and the last token alone, and is applied to the
-// sums.
+// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. What is inverted and
+// multiplied has no decay: from one token to another that depends on these two alone, whatever lies
+// between, and is a factor of the sums.
 __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
   Terms rows[BLOCKS];
   merge_corners(shared, head, block, rows);
