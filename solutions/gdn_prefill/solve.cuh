@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_vote.cuh"
 #include "barrier_wait.cuh"
 #include "fast_math.cuh"
 #include "named_barrier.cuh"
@@ -35,6 +36,9 @@ __device__ __forceinline__ void sync_team() {
 }
 
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
+// Entries of the inverse without decay from which on it is found anew with the decays in it: far
+// from what overflows, and from what keys of norm 1 give.
+constexpr float MOST_UNFADED = 256.0f;
 
 // Each ends a phase a task. Arrivals of the feeding warps: rows (each lane with its copies, and one
 // for the task), gates (both warps), below, apart, free; of the team's: operands, reads, done.
@@ -53,13 +57,15 @@ struct SolveMemory {
   alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16
   union {
     uint8_t queries[2][TILE_BYTES];
-    // The first: scale Q K^T [i][j] up to the diagonal. In the end Solved::reads.
+    // The first: scale Q K^T [i][j] up to the diagonal; with decays, of each v head. In the end
+    // Solved::reads.
     uint8_t scores[SERVED][TILE_BYTES];
   };
-  // K K^T [i][j] below its 16 x 16 corners in two terms, the first; of each v head the transposed
-  // inverses of the corners, in two terms. In the end Solved::writes.
+  // K K^T [i][j] below its 16 x 16 corners in two terms, the first; with decays, of each v head. Of
+  // each the transposed inverses of the corners, in two terms. In the end Solved::writes.
   uint8_t below[SERVED][2][TILE_BYTES];
-  alignas(16) float corners[BLOCKS][BLOCK * CORNER_ROW];  // of K K^T below the diagonal, transposed
+  // Of K K^T below the diagonal, transposed: the first; with decays, of each v head.
+  alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
   alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
@@ -195,7 +201,7 @@ __device__ __forceinline__ void store_key_products(SolveMemory& shared, int bloc
     } else if (column == block) {
       clear_above(false, x);
       const BlockPlace place(block);
-      float* to = shared.corners[block] + 2 * place.pair * CORNER_ROW + place.row % BLOCK;
+      float* to = shared.corners[0][block] + 2 * place.pair * CORNER_ROW + place.row % BLOCK;
 #pragma unroll
       for (int i = 0; i < 8; ++i) to[(i / 4 * 8 + i % 2) * CORNER_ROW + i / 2 % 2 * 8] = x[i];
     }
@@ -220,9 +226,9 @@ __device__ __forceinline__ void store_scores(SolveMemory& shared, int block, flo
 
 // (I + diag(beta) corner)^-1 diag(beta) of both v heads by elimination, a column a lane:
 // transposed, in two terms, on the diagonals of `below`. By the warp that has stored the corner.
-__device__ __forceinline__ void invert_corner(SolveMemory& shared, int block) {
+__device__ __forceinline__ void invert_corner(SolveMemory& shared, int block, bool is_faded) {
   const int lane = threadIdx.x % 32, column = lane % BLOCK, head = lane / BLOCK;
-  const float* corner = shared.corners[block];
+  const float* corner = shared.corners[is_faded ? head : 0][block];
   float x[BLOCK], beta[BLOCK];
 #pragma unroll
   for (int i = 0; i < BLOCK; i += 4) {
@@ -283,12 +289,12 @@ __device__ __forceinline__ void multiply_terms(const Terms& terms, const Terms& 
 }
 
 // Block (i, m) of K K^T, transposed, as a second operand.
-__device__ __forceinline__ Terms load_block(const SolveMemory& shared, int i, int m) {
+__device__ __forceinline__ Terms load_block(const SolveMemory& shared, int tile, int i, int m) {
   const int lane = threadIdx.x % 32;
   const uint32_t place = swizzled(BLOCK * i + lane % 8 + lane / 16 * 8, 2 * m + lane / 8 % 2);
   Terms terms;
-  load_tiles(terms.high, shared_address(shared.below[0][0] + place));
-  load_tiles(terms.low, shared_address(shared.below[0][1] + place));
+  load_tiles(terms.high, shared_address(shared.below[tile][0] + place));
+  load_tiles(terms.low, shared_address(shared.below[tile][1] + place));
   return terms;
 }
 
@@ -315,8 +321,8 @@ __device__ __forceinline__ Terms load_inverse(const SolveMemory& shared, int hea
 // of K K^T is below the diagonal. With E the same of a corner: Y_i = -(sum of Y_m L_im^T over
 // m < i) E_i^T. As soon as a block is there, all sums get their part of it: only that of the next
 // block is in the chain.
-__device__ __forceinline__ void merge_corners(const SolveMemory& shared, int head, int block,
-                                              Terms (&rows)[BLOCKS]) {
+__device__ __forceinline__ void merge_corners(const SolveMemory& shared, int head, int tile,
+                                              int block, Terms (&rows)[BLOCKS]) {
   Sums sums[BLOCKS] = {};
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {
@@ -339,7 +345,7 @@ __device__ __forceinline__ void merge_corners(const SolveMemory& shared, int hea
     }
 #pragma unroll
     for (int i = m + 1; i < BLOCKS; ++i) {
-      multiply_terms(rows[m], load_block(shared, i, m), sums[i]);
+      multiply_terms(rows[m], load_block(shared, tile, i, m), sums[i]);
     }
   }
 }
@@ -410,12 +416,67 @@ __device__ __forceinline__ void leave_reads(SolveMemory& shared, int head, int b
   }
 }
 
+// Whether entries are large, or no numbers.
+__device__ __forceinline__ bool is_large(const Terms (&rows)[BLOCKS]) {
+  __half2 most = __float2half2_rn(0.0f);
+#pragma unroll
+  for (int at = 0; at < BLOCKS * 4; ++at) {
+    const uint32_t& pair = rows[at / 4].high[at % 4];
+    most = __hmax2_nan(most, __habs2(*reinterpret_cast<const __half2*>(&pair)));
+  }
+  return !__hble2(most, __float2half2_rn(MOST_UNFADED));
+}
+
+// A block's rows of K K^T and the scores times the decays, for each v head apart.
+__device__ __forceinline__ void fade_products(SolveMemory& shared, int block) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int at = 0; at < SERVED * BLOCK; ++at) {
+    const int head = SERVED - 1 - at / BLOCK, i = BLOCK * block + at % BLOCK;  // the first last
+    const float2* elapsed = shared.elapsed[head];
+    const float x = fade_between(elapsed[i], elapsed[2 * lane]);
+    const float y = fade_between(elapsed[i], elapsed[2 * lane + 1]);
+    const uint32_t place = swizzled(i, lane / 4) + lane % 4 * 4;
+    const auto word = [&](uint8_t* tile) { return reinterpret_cast<uint32_t*>(tile + place); };
+    const float2 score = widen_f16(*word(shared.scores[0]));
+    *word(shared.scores[head]) = pack_f16(score.x * x, score.y * y);
+    if (lane / 8 < block) {
+      const float2 high = widen_f16(*word(shared.below[0][0]));
+      const float2 low = widen_f16(*word(shared.below[0][1]));
+      split((high.x + low.x) * x, (high.y + low.y) * y, *word(shared.below[head][0]),
+            *word(shared.below[head][1]));
+    } else if (lane / 8 == block) {
+      const int entry = 2 * (lane % 8) * CORNER_ROW + at % BLOCK;
+      const float* from = shared.corners[0][block] + entry;
+      float* to = shared.corners[head][block] + entry;
+      to[0] = from[0] * x, to[CORNER_ROW] = from[CORNER_ROW] * y;
+    }
+  }
+}
+
+// In a block's tokens reads have no decay any more: it is in what they are the product of.
+__device__ __forceinline__ void clear_decays(SolveMemory& shared, int block) {
+  const int lane = threadIdx.x % 32, head = lane / BLOCK, row = BLOCK * block + lane % BLOCK;
+  shared.elapsed[head][row] = {0.0f, 0.0f};
+  shared.within[head][row] = shared.since[head][row] = 1.0f;
+}
+
+// terms times the decay from their columns' tokens to the end of the chunk.
+__device__ __forceinline__ void fade_terms(const float* remaining, Terms& terms) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 by = *reinterpret_cast<const float2*>(remaining + i / 2 * 8);
+    const float2 high = widen_f16(terms.high[i]), low = widen_f16(terms.low[i]);
+    split((high.x + low.x) * by.x, (high.y + low.y) * by.y, terms.high[i], terms.low[i]);
+  }
+}
+
 // Rows [16 block, +16) of a tile of writes, times the decay from j to the chunk's end.
 __device__ __forceinline__ void leave_writes(SolveMemory& shared, int head, int tile, int block,
-                                             const float (&sums)[32]) {
+                                             bool is_faded, const float (&sums)[32]) {
   const BlockRow to(shared.below[head][tile], block);
   const float* remaining = shared.remaining[head] + BlockPlace(block).row;
-  const float by[2] = {remaining[0], remaining[8]};
+  const float by[2] = {is_faded ? 1.0f : remaining[0], is_faded ? 1.0f : remaining[8]};
 #pragma unroll
   for (int column = 0; column < BLOCKS; ++column) {
     float x[8];
@@ -425,23 +486,45 @@ __device__ __forceinline__ void leave_writes(SolveMemory& shared, int head, int 
   }
 }
 
-// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. What is inverted and
-// multiplied has no decay: from one token to another that depends on these two alone, whatever lies
-// between, and is a factor of the sums.
+// A warpgroup's v head from the products on, a warp 16 rows j. What is inverted and multiplied has
+// no decay: from one token to another that depends on these two alone, whatever lies between, and
+// is a factor of the sums. But keys longer than 1 may make the inverse grow where decays would not
+// let it: then all is done once more, with them in the products.
 __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
   Terms rows[BLOCKS];
-  merge_corners(shared, head, block, rows);
   float sums[32];
-  multiply_scores(shared.scores[0], rows, sums);
-  sync_team();  // all have read what is overwritten from here on
+  bool is_faded = false;
+#pragma unroll 1
+  for (;;) {
+    if (head == 0) {
+      __syncwarp();  // the corner is there
+      invert_corner(shared, block, is_faded);
+    }
+    publish_shared();
+    sync_team();  // K K^T, the corners' inverses and the scores are there
+    if (is_faded && head == 0) clear_decays(shared, block);
+    const int tile = is_faded ? head : 0;
+    merge_corners(shared, head, tile, block, rows);
+    multiply_scores(shared.scores[tile], rows, sums);
+    // All have read what is overwritten from here on.
+    if (!any_of_threads(1 + threadIdx.x / TEAM, TEAM, is_large(rows)) || is_faded) break;
+    if (head == 0) fade_products(shared, block);
+    is_faded = true;
+  }
   leave_reads(shared, head, block, sums);
   publish_shared();
   __syncwarp();
   arrive_for_warp(&shared.barriers.reads);
+  if (is_faded) {
+#pragma unroll
+    for (int m = 0; m < BLOCKS; ++m) {
+      fade_terms(shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2, rows[m]);
+    }
+  }
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
     multiply_by_keys(shared.keys[tile], rows, sums);
-    leave_writes(shared, head, tile, block, sums);
+    leave_writes(shared, head, tile, block, is_faded, sums);
   }
 }
 
@@ -459,12 +542,6 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, float scale, in
     store_scores(shared, block, scale, sums);
   }
   wait_cta_phase(&shared.barriers.gates, parity);
-  if (head == 0) {
-    __syncwarp();  // the corner is there
-    invert_corner(shared, block);
-  }
-  publish_shared();
-  sync_team();  // K K^T, the corners' inverses and the scores are there
   solve_head(shared, head, block);
   publish_shared();
   __syncwarp();
