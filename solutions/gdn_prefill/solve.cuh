@@ -31,9 +31,15 @@ static_assert(SOLVING * Tuning::SOLVE_REGISTERS + 128 * Tuning::FEED_REGISTERS <
 
 __device__ __forceinline__ int team_thread() { return threadIdx.x % TEAM; }
 
-__device__ __forceinline__ void sync_team() {
-  sync_threads_of(1 + threadIdx.x / TEAM, TEAM);
-}
+// compute-sanitizer's racecheck now and then loses a barrier of some threads by number, and does
+// not know that products end behind the loads of their operands. Built for it with TEAMS_MEET
+// defined, a team meets at an mbarrier instead, also where a warp's own order and products are
+// enough.
+#ifdef TEAMS_MEET
+constexpr bool MEETS_BY_NUMBER = false;
+#else
+constexpr bool MEETS_BY_NUMBER = true;
+#endif
 
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
 // Entries of the inverse without decay from which on it is found anew with the decays in it: far
@@ -51,6 +57,7 @@ struct TeamBarriers {
   uint64_t operands;  // keys and queries are operands; the raw ones have been read
   uint64_t reads;     // reads are there
   uint64_t done;      // writes are there; all else has been read
+  uint64_t meeting;   // the team's where it does not meet by number: an even number a task
 };
 
 struct SolveMemory {
@@ -82,6 +89,25 @@ struct SolveCta {
 };
 static_assert(sizeof(SolveCta) <= 227 * 1024, "what sm_90 gives a CTA");
 static_assert(SOLVE_THREADS >= ORDERED, "a thread a sequence");
+
+// meeting: of the team's so far, in turns 0 and 1.
+__device__ __forceinline__ void sync_team(SolveMemory& shared, int meeting) {
+  if (MEETS_BY_NUMBER) return sync_threads_of(1 + threadIdx.x / TEAM, TEAM);
+  arrive(&shared.barriers.meeting);
+  wait_cta_phase(&shared.barriers.meeting, meeting);
+}
+
+// Where a team meets for racecheck alone.
+__device__ __forceinline__ void show_order(SolveMemory& shared, int meeting) {
+  if (!MEETS_BY_NUMBER) sync_team(shared, meeting);
+}
+
+// A meeting: whether `says` is true in any thread of the team.
+__device__ __forceinline__ bool ask_team(SolveMemory& shared, int meeting, bool says) {
+  const bool any = any_of_threads(1 + threadIdx.x / TEAM, TEAM, says);
+  show_order(shared, meeting);
+  return any;
+}
 
 // Eight bf16 as fp16: exact from 2^-14 to 2^16.
 __device__ __forceinline__ uint4 convert_row(const int4& x) {
@@ -496,19 +522,21 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
   bool is_faded = false;
 #pragma unroll 1
   for (;;) {
+    show_order(shared, 1);
     if (head == 0) {
       __syncwarp();  // the corner is there
       invert_corner(shared, block, is_faded);
     }
     publish_shared();
-    sync_team();  // K K^T, the corners' inverses and the scores are there
+    sync_team(shared, 0);  // K K^T, the corners' inverses and the scores are there
     if (is_faded && head == 0) clear_decays(shared, block);
     const int tile = is_faded ? head : 0;
     merge_corners(shared, head, tile, block, rows);
     multiply_scores(shared.scores[tile], rows, sums);
     // All have read what is overwritten from here on.
-    if (!any_of_threads(1 + threadIdx.x / TEAM, TEAM, is_large(rows)) || is_faded) break;
+    if (!ask_team(shared, 1, is_large(rows)) || is_faded) break;
     if (head == 0) fade_products(shared, block);
+    show_order(shared, 0);
     is_faded = true;
   }
   leave_reads(shared, head, block, sums);
@@ -533,6 +561,7 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, float scale, in
                                             uint32_t parity) {
   float sums[32];
   multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
+  show_order(shared, 0);  // queries have been read, since products end
   // Scores take the place of queries, of which a warp reads no rows but its own.
   wait_cta_phase(head == 0 ? &shared.barriers.below : &shared.barriers.apart,
                  head == 0 ? parity ^ 1 : parity);

@@ -173,7 +173,7 @@ def test_what_a_tool_cannot_follow_is_built_for_it_apart(monkeypatch):
     for tool in ("memcheck", "synccheck"):
         assert build_environment(tool, environment) == environment
     assert build_environment("racecheck", environment) == {
-        "NVCC_APPEND_FLAGS": "-lineinfo -DEVERY_LANE_ARRIVES",
+        "NVCC_APPEND_FLAGS": "-lineinfo -DEVERY_LANE_ARRIVES -DTEAMS_MEET",
         "TVM_FFI_CACHE_DIR": "/builds/for-racecheck",
     }
     assert build_environment("initcheck", {})["NVCC_APPEND_FLAGS"] == "-DTOLD_IS_CLEARED"
@@ -199,7 +199,7 @@ def test_each_build_is_prepared_once_and_its_tools_run_on_it(tools):
 
     code, _, seen = sanitize(tools, {"racecheck": NO_RACE}, pool=Preparing)
     assert code == ExitCode.OK and seen == list(TOOLS)
-    assert prepared == ["", "-DEVERY_LANE_ARRIVES", "-DTOLD_IS_CLEARED"]
+    assert prepared == ["", "-DEVERY_LANE_ARRIVES -DTEAMS_MEET", "-DTOLD_IS_CLEARED"]
 
 
 def test_every_tool_runs_and_a_clean_call_is_well(tools):
