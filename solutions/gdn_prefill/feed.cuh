@@ -31,6 +31,7 @@ __device__ __forceinline__ void init_barriers(TeamBarriers& barriers) {
   for (uint64_t* barrier : {&barriers.operands, &barriers.reads, &barriers.done}) {
     init_barrier(barrier, TEAM / 32 * ARRIVALS_A_WARP);
   }
+  if (!MEETS_BY_NUMBER) init_barrier(&barriers.meeting, TEAM);
   fence_barrier_init();
 }
 
