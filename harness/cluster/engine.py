@@ -102,7 +102,7 @@ class RayEngine:
         cores = sorted({worker.cores for worker in self.workers})
         return (
             f"{self.facts.name} ({self.facts.slug}), {count(len(self._hands), 'worker')} on "
-            f"{count(hosts, 'host')}, {' or '.join(map(str, cores))} cores each"
+            f"{count(hosts, 'host')}, cores each: {' or '.join(map(str, cores))}"
         )
 
     def __enter__(self) -> RayEngine:

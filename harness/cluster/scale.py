@@ -210,9 +210,9 @@ def compared(scale: Scale) -> list[str]:
     ]
 
 
-def agreement(scale: Scale, of: Sequence[str] | None = None) -> Agreement | None:
-    """of: some of the workloads that are compared; all where None. None where fewer than two."""
-    common = compared(scale) if of is None else list(of)
+def agreement(scale: Scale, workloads: Sequence[str] | None = None) -> Agreement | None:
+    """workloads: some of those that are compared; all where None. None where fewer than two."""
+    common = compared(scale) if workloads is None else list(workloads)
     if len(common) < 2:
         return None
     alone, busy, again = (scale.phases[name].measured for name in ("one", "two", "again"))

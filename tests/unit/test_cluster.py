@@ -21,7 +21,13 @@ from harness.cluster.engine import RayEngine, _Asked, _Hand
 from harness.cluster.estimates import COSTS, expected_s
 from harness.cluster.schedule import ATTEMPTS, START_S, Item, Schedule
 from harness.cluster.simulate import official_load, simulate
-from harness.cluster.worker import Fingerprint, Worker, own_checkout, sources_sha256
+from harness.cluster.worker import (
+    BUILT_NAME,
+    Fingerprint,
+    Worker,
+    own_checkout,
+    sources_sha256,
+)
 from harness.dataset import WorkloadRow
 from harness.devices import DeviceFacts
 from harness.errors import DeviceBusy, EnvironmentUnfit, ExitCode
@@ -29,6 +35,7 @@ from harness.evaluate.plan import JUDGE_SOURCES
 from harness.evaluate.pool import WorkerCommand
 from harness.evaluate.protocol import Outcome, Status
 from harness.rules import SOURCES
+from tests.nvcc import load_shelf
 from tests.small_checkout import small_checkout
 from tests.unit.test_pool import WAITING, job
 
@@ -298,6 +305,12 @@ def test_what_another_gpus_worker_has_compiled_is_not_compiled_again(tmp_path, m
     worker.judge({}, replace(job("good-3"), room="second").to_json())
     assert (tmp_path / "gpu-1" / names[3]).exists()
     worker.close()
+
+
+def test_what_a_room_compiles_has_a_name_that_is_taken_over():
+    architecture, toolkit = SimpleNamespace(name="9.0a"), SimpleNamespace(release=(13, 0))
+    key = load_shelf("native_build")._key({"moe.cu": b"text"}, architecture, toolkit)
+    assert BUILT_NAME.fullmatch(f"moe_{key}.so")
 
 
 def test_a_worker_and_its_processes_have_the_cores_of_their_gpu(tmp_path, monkeypatch):

@@ -85,17 +85,23 @@ def test_a_uniform_register_that_nobody_writes_is_found():
     }
 
 
-def test_the_control_of_the_prefill_study_compiles_without_spills(tmp_path):
+def listing_beside_the_room(source, count, folder):
+    """The listing of a source of tests/cuda, built among dsa_indexer_prefill's own: so many kernels
+    in all, none of which spills."""
     if find_nvcc("90a") is None:
         pytest.skip("needs the nvcc of a CUDA toolkit that knows the architecture")
-    shutil.copy(PREFILL_CONTROL, tmp_path)
-    kernels = compile_native("dsa_indexer_prefill", PREFILL_CONTROL.name, "90a", tmp_path)
-    assert len(kernels) == 9  # two beside the room's own
+    shutil.copy(source, folder)
+    kernels = compile_native("dsa_indexer_prefill", source.name, "90a", folder)
+    assert len(kernels) == count
     assert [kernel for kernel in kernels if kernel.spilled_bytes > 0] == []
     nvdisasm = find_nvdisasm()
     if nvdisasm is None:
         pytest.skip("needs the disassembler that Triton brings")
-    listing = disassemble(tmp_path / "native.cubin", nvdisasm)
+    return disassemble(folder / "native.cubin", nvdisasm)
+
+
+def test_the_control_of_the_prefill_study_compiles_without_spills(tmp_path):
+    listing = listing_beside_the_room(PREFILL_CONTROL, 9, tmp_path)  # two beside the room's own
     products = count_instructions(listing, "QGMMA")
     scoring = {name: count for name, count in products.items() if count > 0}
     assert len(scoring) == 6  # the assembler drops products of which nothing is stored
@@ -103,16 +109,7 @@ def test_the_control_of_the_prefill_study_compiles_without_spills(tmp_path):
 
 
 def test_the_scores_of_the_prefill_tests_compile_to_the_filters_arithmetic(tmp_path):
-    if find_nvcc("90a") is None:
-        pytest.skip("needs the nvcc of a CUDA toolkit that knows the architecture")
-    shutil.copy(PREFILL_SCORES, tmp_path)
-    kernels = compile_native("dsa_indexer_prefill", PREFILL_SCORES.name, "90a", tmp_path)
-    assert len(kernels) == 8  # one beside the room's own
-    assert [kernel for kernel in kernels if kernel.spilled_bytes > 0] == []
-    nvdisasm = find_nvdisasm()
-    if nvdisasm is None:
-        pytest.skip("needs the disassembler that Triton brings")
-    listing = disassemble(tmp_path / "native.cubin", nvdisasm)
+    listing = listing_beside_the_room(PREFILL_SCORES, 8, tmp_path)  # one beside the room's own
     assert unwritten_uniform_registers(listing) == {}
     scoring = count_instructions(listing, "QGMMA")
     assert len(scoring) == 5 and set(scoring.values()) == {4}
