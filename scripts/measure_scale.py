@@ -28,6 +28,8 @@ def main() -> int:
     action.add_argument("--check", action="store_true", help="1 where the page is out of date")
     parser.add_argument("--commit", metavar="SHA", help="what a record names without a .git")
     asked = parser.parse_args()
+    if asked.rooms and not asked.phase:
+        parser.error(f"expected rooms with --phase alone, got {', '.join(asked.rooms)}")
     if asked.phase:
         from harness.cluster.measure import measure_phase
 

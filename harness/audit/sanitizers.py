@@ -49,7 +49,7 @@ PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 PLACES = ("bin", "compute-sanitizer")  # below a CUDA folder
 SHOWN_ERRORS = 3
-TIME_LIMIT_S = 1800.0
+TIME_LIMIT_S, LEAST_LIMIT_S, MOST_LIMIT_S = 1800.0, 1.0, 86_400.0
 JOB_VARIABLE = "HARNESS_SINGLE_CALL"
 FINISHED = "the call under the sanitizer has ended"
 # What a tool cannot follow is built otherwise for it, in a folder of its own; docs/trust.md.
@@ -217,9 +217,14 @@ def run_sanitizers(
     """Each tool on each workload; print as it goes. Returns the exit code.
 
     1: a tool reported an error, or the solution failed; 6: a tool did not finish.
-    limit_s: for one tool on one workload. Raises ToolMissing, EnvironmentUnfit without a GPU.
+    limit_s: for one tool on one workload. Raises UsageError, ToolMissing, EnvironmentUnfit without
+    a GPU.
     """
     if limit_s is not None:
+        if not LEAST_LIMIT_S <= limit_s <= MOST_LIMIT_S:  # no number is within no bounds
+            raise UsageError(
+                f"--limit: expected {LEAST_LIMIT_S:g} to {MOST_LIMIT_S:g} seconds, got {limit_s:g}"
+            )
         run = partial(run, limit_s=limit_s)
     unknown = [tool for tool in tools if tool not in TOOLS]
     if unknown:

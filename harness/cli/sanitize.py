@@ -27,7 +27,7 @@ from harness.evaluate.progress import SweepProgress
 @click.option("--dataset", metavar="DIR", help="An official data set, used in place.")
 @click.option(
     "--limit",
-    type=click.FloatRange(min=1.0),
+    type=float,
     metavar="SECONDS",
     help=f"How long a tool may take on a workload. Default: {TIME_LIMIT_S:g}.",
 )

@@ -72,6 +72,8 @@ def measure_phase(
     rooms: all where empty. commit: what the record names, by default the checkout's. The file that
     holds it is returned. Raises HarnessError.
     """
+    for room in rooms:
+        workspace.room(room)  # a name that is none is refused wherever it is asked
     facts = read_facts()
     with _first_gpus(GPUS[name]):
         path = scale_path(workspace.root, facts.slug)

@@ -173,6 +173,13 @@ def sanitize(workspace, logs, code=0, output=FINISHED, pool=FakePool, chosen=TOO
     return result, stream.getvalue(), seen
 
 
+@pytest.mark.parametrize("limit", ["0", "0.5", "-1", "nan", "inf", "1e7"])
+def test_a_limit_that_is_no_time_is_refused_first(limit, monkeypatch, capsys):
+    monkeypatch.setattr(sanitizers, "find_program", None)
+    assert main(["sanitize", "moe", "--limit", limit]) == ExitCode.USAGE
+    assert "--limit: expected 1 to 86400 seconds, got" in capsys.readouterr().err
+
+
 def test_a_room_that_is_none_is_refused_where_no_sanitizer_is(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sanitizers, "find_program", None)

@@ -34,7 +34,7 @@ from harness.cluster.scale import (
 )
 from harness.config import load_workspace
 from harness.devices import DeviceFacts
-from harness.errors import EnvironmentUnfit, ExitCode, RecordError, UsageError
+from harness.errors import ConfigError, EnvironmentUnfit, ExitCode, RecordError, UsageError
 from harness.records import TraceEntry
 from tests.small_checkout import small_checkout
 
@@ -199,6 +199,9 @@ def test_a_phase_needs_its_gpus_and_its_forerunner(tmp_path, monkeypatch):
     )
     with pytest.raises(UsageError, match="phase again: expected phase two before it"):
         measure_phase(workspace, "again")
+    monkeypatch.setattr("harness.cluster.measure.read_facts", None)
+    with pytest.raises(ConfigError, match="nosuch"):
+        measure_phase(workspace, "two", ["nosuch"])
 
 
 @pytest.mark.parametrize(("name", "sweeps"), [("one", 2), ("two", 2), ("kill", 1)])
