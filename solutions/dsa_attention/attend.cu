@@ -298,7 +298,12 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
     return;
   }
   const bool merges = CLUSTER > 1 && work.merges();
-  if (merges) sync_threads_of(CLUSTER_MET, THREADS);
+  if (merges) {
+#ifdef ALL_AWAIT_CLUSTER
+    wait_cluster();  // racecheck calls it a deadlock where the helping warps alone wait
+#endif
+    sync_threads_of(CLUSTER_MET, THREADS);
+  }
   if (work.sends(rank)) {
     attend_mine<CLUSTER>(shared, args, token, rank, work, valid, thread, places, query);
   } else {

@@ -193,7 +193,7 @@ def test_what_a_tool_cannot_follow_is_built_for_it_apart(monkeypatch):
     for tool in ("", "memcheck", "synccheck"):
         assert build_environment(tool, environment) == environment
     assert build_environment("racecheck", environment) == {
-        "NVCC_APPEND_FLAGS": "-lineinfo -DEVERY_LANE_ARRIVES -DTEAMS_MEET",
+        "NVCC_APPEND_FLAGS": "-lineinfo -DEVERY_LANE_ARRIVES -DTEAMS_MEET -DALL_AWAIT_CLUSTER",
         "TVM_FFI_CACHE_DIR": "/builds/for-racecheck",
     }
     assert build_environment("initcheck", {})["NVCC_APPEND_FLAGS"] == "-DTOLD_IS_CLEARED"
@@ -201,8 +201,11 @@ def test_what_a_tool_cannot_follow_is_built_for_it_apart(monkeypatch):
 
 def test_sources_without_a_macro_of_the_tool_are_run_as_judged():
     workspace = load_workspace()
-    attention, moe = (pack(workspace, room).text for room in ("dsa_attention", "moe"))
-    assert [build_for(tool, attention) for tool in TOOLS] == ["", "", "", ""]
+    decode, attention, moe = (
+        pack(workspace, room).text for room in ("gdn_decode", "dsa_attention", "moe")
+    )
+    assert [build_for(tool, decode) for tool in TOOLS] == ["", "", "", ""]
+    assert [build_for(tool, attention) for tool in TOOLS] == ["", "racecheck", "", ""]
     assert [build_for(tool, moe) for tool in TOOLS] == ["", "racecheck", "initcheck", ""]
 
 
@@ -226,7 +229,11 @@ def test_each_build_is_prepared_once_and_its_tools_run_on_it(tools):
 
     code, _, seen = sanitize(tools, {"racecheck": NO_RACE}, pool=Preparing)
     assert code == ExitCode.OK and seen == list(TOOLS)
-    assert prepared == ["", "-DEVERY_LANE_ARRIVES -DTEAMS_MEET", "-DTOLD_IS_CLEARED"]
+    assert prepared == [
+        "",
+        "-DEVERY_LANE_ARRIVES -DTEAMS_MEET -DALL_AWAIT_CLUSTER",
+        "-DTOLD_IS_CLEARED",
+    ]
 
 
 def test_every_tool_runs_and_a_clean_call_is_well(tools):
