@@ -53,8 +53,8 @@ TIME_LIMIT_S, LEAST_LIMIT_S, MOST_LIMIT_S = 1800.0, 1.0, 86_400.0
 JOB_VARIABLE = "HARNESS_SINGLE_CALL"
 FINISHED = "the call under the sanitizer has ended"
 # What a tool cannot follow is built otherwise for it, in a folder of its own; docs/trust.md.
-# racecheck: a lane arrives for its warp, barriers of a team lie behind those of its parts, and a
-# cluster's barrier is awaited by some threads for the others of their CTA.
+# racecheck: a lane arrives for its warp, a team meets at a barrier by number, and some threads of
+# a CTA await the cluster for the others.
 # initcheck: words count only with a call's number.
 BUILT_WITH = {
     "racecheck": ("EVERY_LANE_ARRIVES", "TEAMS_MEET", "ALL_AWAIT_CLUSTER"),

@@ -13,6 +13,15 @@ __device__ __forceinline__ void multiply_f16(float (&c)[4], const uint32_t (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Four 8x8 tiles of 16-bit elements, as load_tiles() brings them. Lane l names row l % 8 of tile
+// l / 8.
+__device__ __forceinline__ void store_tiles(uint32_t row_address, const uint32_t (&tiles)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row_address),
+      "r"(tiles[0]), "r"(tiles[1]), "r"(tiles[2]), "r"(tiles[3])
+      : "memory");
+}
+
 // Four 8x8 tiles of 16-bit elements, transposed on the way: the inverse of load_tiles_transposed.
 // Lane l names row l % 8 of tile l / 8.
 __device__ __forceinline__ void store_tiles_transposed(uint32_t row_address, uint32_t a, uint32_t b,

@@ -25,12 +25,13 @@ namespace {
 __device__ __forceinline__ void init_barriers(TeamBarriers& barriers) {
   init_barrier(&barriers.rows, 32 + 1);
   init_barrier(&barriers.gates, SERVED * ARRIVALS_A_WARP);
-  for (uint64_t* barrier : {&barriers.apart, &barriers.free}) {
+  for (uint64_t* barrier : {&barriers.below, &barriers.apart, &barriers.free}) {
     init_barrier(barrier, ARRIVALS_A_WARP);
   }
   for (uint64_t* barrier : {&barriers.operands, &barriers.reads, &barriers.done}) {
     init_barrier(barrier, TEAM / 32 * ARRIVALS_A_WARP);
   }
+  if (!MEETS_BY_NUMBER) init_barrier(&barriers.meeting, TEAM);
   fence_barrier_init();
 }
 
@@ -80,7 +81,7 @@ __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& ar
 // Of a lane's two tokens.
 struct Gates {
   float2 elapsed[2];
-  float2 remaining, within, beta;
+  float2 remaining, within, since, beta;
 };
 
 // Two tokens a lane. Sums in fp64: next to a g of 0 those of g near 1 remain.
@@ -107,9 +108,10 @@ __device__ __forceinline__ Gates find_gates(const Args& args, const Task& task, 
   const double total = __shfl_sync(FULL, sum, 31);
   const double block_end = __shfl_sync(FULL, sum, lane | (BLOCK / 2 - 1));
   const double elapsed[2] = {sum - log_g[1], sum};
-  const auto fade_to = [&](double end) {
-    return float2{exp2_approx(static_cast<float>(end - elapsed[0])),
-                  exp2_approx(static_cast<float>(end - elapsed[1]))};
+  const double before = __shfl_sync(FULL, sum, (lane & ~(BLOCK / 2 - 1)) - 1 & 31);
+  const double block_begin = lane < BLOCK / 2 ? 0.0 : before;
+  const auto fade = [](double from, double to) {
+    return exp2_approx(static_cast<float>(to - from));
   };
   Gates gates;
 #pragma unroll
@@ -117,8 +119,9 @@ __device__ __forceinline__ Gates find_gates(const Args& args, const Task& task, 
     const float high = elapsed[i];
     gates.elapsed[i] = {high, static_cast<float>(elapsed[i] - high)};
   }
-  gates.remaining = fade_to(total);
-  gates.within = fade_to(block_end);
+  gates.remaining = {fade(elapsed[0], total), fade(elapsed[1], total)};
+  gates.within = {fade(elapsed[0], block_end), fade(elapsed[1], block_end)};
+  gates.since = {fade(block_begin, elapsed[0]), fade(block_begin, elapsed[1])};
   gates.beta = {beta[0], beta[1]};
   return gates;
 }
@@ -131,6 +134,7 @@ __device__ __forceinline__ void store_gates(SolveMemory& shared, const Args& arg
   *reinterpret_cast<float4*>(&shared.elapsed[served][row]) = {first.x, first.y, second.x, second.y};
   store(shared.remaining[served], gates.remaining);
   store(shared.within[served], gates.within);
+  store(shared.since[served], gates.since);
   store(shared.beta[served], gates.beta);
   store(solved_of(args, task.slot, task.qk_head * SERVED + served)->carry,
         {exp2_approx(first.x), exp2_approx(second.x)});
@@ -185,7 +189,9 @@ __device__ __forceinline__ void feed_team(SolveCta& cta, SolveMemory& shared, co
         if (is_storing) store_writes(shared, args, before);
       }
       store_gates(shared, args, task, served, gates);
-      free_place(&barriers.gates);
+      __syncwarp();
+      arrive_for_warp(&barriers.gates);
+      if (before.tokens > 0 && is_first) free_place(&barriers.below);
     }
     if (task.tokens > 0 && is_first) {
       wait_cta_phase(&barriers.operands, parity);

@@ -32,6 +32,8 @@
 //
 // Idea: the transposed state is the first operand of wgmma and the sum of another, and never leaves
 // registers. T is folded into K ahead of time, so that two products are in the chain and not three.
+// T = D o U, U the same without D: what is inverted knows no decay and differs between the two v
+// heads by beta alone, and the decays are factors of reads and writes.
 //
 // Numerics: exponents are differences of fp64 sums and not positive. K, Q and V are exact; S, R,
 // writes and reads are rounded to fp16, the inverse's factors are split in two; fp32 sums. |v| and

@@ -117,7 +117,7 @@ __device__ __forceinline__ void leave_output(ScanMemory& shared, int stage, int 
     store_tiles_transposed(shared_address(tile + value_place(2 * i)), output[4 * i],
                            output[4 * i + 1], output[4 * i + 2], output[4 * i + 3]);
   }
-  arrive_once_a_warp(is_half ? &shared.left : &shared.done[stage]);
+  arrive_once_a_warp(is_half ? &shared.left[stage] : &shared.done[stage]);
 }
 
 // sums (+)= S^T times the transposed rows: keys or queries.
@@ -381,13 +381,13 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
 
 // A warpgroup without columns stores the other's outputs. Its arrivals count, the last for both.
 __device__ __forceinline__ void store_chunks(ScanMemory& shared, const Args& args,
-                                             const Work& work, Turn& turn, int& parity) {
+                                             const Work& work, Turn& turn, int& parities) {
 #pragma unroll 1
   for (int first = work.range.start; first < work.range.stop; first += CHUNK, turn.advance()) {
     wait_cta_phase(&shared.full[turn.stage], turn.parity);
     arrive_once_a_warp(&shared.used[turn.stage]);
-    wait_cta_phase(&shared.left, parity);
-    parity ^= 1;
+    wait_cta_phase(&shared.left[turn.stage], parities >> turn.stage & 1);
+    parities ^= 1 << turn.stage;
     uint4 rows[SHARES];
     take_rows(shared.stages[turn.stage].values[1], rows);
     arrive_once_a_warp(&shared.done[turn.stage]);
@@ -400,7 +400,7 @@ __device__ __forceinline__ void store_chunks(ScanMemory& shared, const Args& arg
 template <bool MAY_CUT>
 __device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args, int group) {
   Turn turn(0);
-  int parity = 0;  // of `left`
+  int parities = 0;  // of `left`, a bit a stage
   for_works<MAY_CUT>(shared, args, [&](const Work& work, int) {
     if (work.seq < 0 && work.later < 0) {
       find_output(shared, args.scale, group, turn);
@@ -415,7 +415,7 @@ __device__ __forceinline__ void scan_chunks(ScanMemory& shared, const Args& args
     } else if (group < work.groups) {
       scan_sequence(shared, args, work, group, turn);
     } else {
-      store_chunks(shared, args, work, turn, parity);
+      store_chunks(shared, args, work, turn, parities);
     }
   });
 }

@@ -40,9 +40,14 @@ struct Place {
 struct ScanMemory {
   Stage stages[Tuning::STAGES];
   // All is there; keys, queries and values have been read; all has been read and the output is
-  // there, or taken from there, if it is of half of the columns.
+  // there, or taken from there, if it is of half of the columns. Parity does not tell a phase from
+  // that two on: none of these may end before all who wait for the one in front of it have seen
+  // that. Readers arrive at `used` and `done` of a round behind their waits for it, senders at
+  // `full` behind those for the round that had the stage before: whoever stands still holds all up.
   alignas(8) uint64_t full[Tuning::STAGES], used[Tuning::STAGES], done[Tuning::STAGES];
-  uint64_t left;  // the first warpgroup's output of half of the columns is there
+  // The first warpgroup's output of half of the columns is there: phases of such rounds alone. A
+  // stage has the next one after `done`, at which the second warpgroup arrives behind its wait.
+  uint64_t left[Tuning::STAGES];
   Place places[2 * Tuning::STAGES];  // one is read up to STAGES rounds late
   // The CTA's units: one is listed; all warps know it.
   uint64_t listed[LISTED], known[LISTED];
@@ -143,8 +148,8 @@ __device__ __forceinline__ void init_barriers(ScanMemory& shared) {
     init_barrier(&shared.full[stage], SENDERS + 2);
     init_barrier(&shared.used[stage], GROUPS * 4 * ARRIVALS_A_WARP);
     init_barrier(&shared.done[stage], GROUPS * 4 * ARRIVALS_A_WARP);
+    init_barrier(&shared.left[stage], 4 * ARRIVALS_A_WARP);
   }
-  init_barrier(&shared.left, 4 * ARRIVALS_A_WARP);
 #pragma unroll
   for (int place = 0; place < LISTED; ++place) {
     init_barrier(&shared.listed[place], 1);

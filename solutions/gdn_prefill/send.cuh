@@ -32,7 +32,7 @@ __device__ __forceinline__ void request_part(void* to, const void* from, uint32_
 }
 
 // Value columns of a chunk, a row of 128 bytes a token and group; zero behind the sequence's end
-// and of a transition.
+// and of a transition. announce_values() comes behind it.
 __device__ __forceinline__ void request_values(ScanMemory& shared, const Args& args,
                                                const Work& work, int chunk, int round) {
   const Share mine;
@@ -51,7 +51,12 @@ __device__ __forceinline__ void request_values(ScanMemory& shared, const Args& a
       copy_chunk_or_clear(to + group * TILE_BYTES + i * (SHARE_ROWS * 128), row, is_token);
     }
   }
-  arrive_with_copies(&shared.full[stage]);
+}
+
+// Behind all waits for the round that had the stage before: a sender that arrives first may wait
+// for a phase while the others, whom nothing else holds up, get two further.
+__device__ __forceinline__ void announce_values(ScanMemory& shared, int round) {
+  arrive_with_copies(&shared.full[round % Tuning::STAGES]);
 }
 
 // The output of a round, from where a sender's next values go.
@@ -179,7 +184,10 @@ __device__ __forceinline__ int request_early(ScanMemory& shared, const Args& arg
                                              const Work& work, int chunks, int round) {
   const int early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
 #pragma unroll 1
-  for (int chunk = 0; chunk < early; ++chunk) request_values(shared, args, work, chunk, chunk);
+  for (int chunk = 0; chunk < early; ++chunk) {
+    request_values(shared, args, work, chunk, chunk);
+    announce_values(shared, chunk);
+  }
   return early;
 }
 
@@ -201,9 +209,10 @@ __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, 
     if (chunk >= early && apart) request_values(shared, args, work, chunk, round);
     if (is_reused) wait_cta_phase(&shared.done[stage], parity);
     request_solved(shared, args, work, chunk, round);
-    if (apart) continue;
-    if (is_reused) store_output(shared, args, round - Tuning::STAGES);
-    if (chunk >= early) request_values(shared, args, work, chunk, round);
+    if (is_reused && !apart) store_output(shared, args, round - Tuning::STAGES);
+    if (chunk < early) continue;
+    if (!apart) request_values(shared, args, work, chunk, round);
+    announce_values(shared, round);
   }
 }
 
@@ -215,23 +224,24 @@ __device__ __forceinline__ void send_states(ScanMemory& shared, const Args& args
   const int chunks = work.range.chunks();
   const int early = request_early(shared, args, work, chunks, round);
   const auto report = [&](int chunk, int of) {
-    wait_cta_phase(&shared.done[of % Tuning::STAGES], of / Tuning::STAGES % 2);
     if (threadIdx.x % SENDERS != 32 + of % 3 * 32) return;
     count_release(halves_of(args, work.slot + chunk, work.v_head));
   };
   int solved = 0;  // chunks that are known to be there
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
-    const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
     if (is_requesting && chunk >= solved) solved = await_chunk(args, work, chunk, chunks);
-    if (round >= Tuning::STAGES) wait_cta_phase(&shared.used[stage], parity);
+    await_round_before(shared.used, round);
     request_keys(shared, args, work, chunk, round);
     if (chunk >= early) request_values(shared, args, work, chunk, round);
-    if (chunk >= Tuning::STAGES) report(chunk - Tuning::STAGES, round - Tuning::STAGES);
+    await_round_before(shared.done, round);
     request_writes(shared, args, work, chunk, round);
+    if (chunk >= early) announce_values(shared, round);
+    if (chunk >= Tuning::STAGES) report(chunk - Tuning::STAGES, round - Tuning::STAGES);
   }
 #pragma unroll 1
   for (int last = min(chunks, Tuning::STAGES); last > 0; --last) {
+    await_round_before(shared.done, round - last + Tuning::STAGES);
     report(chunks - last, round - last);
   }
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "async_copy.cuh"
+#include "barrier_vote.cuh"
 #include "barrier_wait.cuh"
 #include "fast_math.cuh"
 #include "named_barrier.cuh"
@@ -30,52 +31,52 @@ static_assert(SOLVING * Tuning::SOLVE_REGISTERS + 128 * Tuning::FEED_REGISTERS <
 
 __device__ __forceinline__ int team_thread() { return threadIdx.x % TEAM; }
 
-__device__ __forceinline__ void sync_team() {
-  sync_threads_of(1 + threadIdx.x / TEAM, TEAM);
-}
-
-// compute-sanitizer's racecheck loses a barrier of a team behind one of a part of it: built for it
-// with TEAMS_MEET defined, both v heads wait wherever one of them does.
+// compute-sanitizer's racecheck now and then loses a barrier of some threads by number, and does
+// not know that products end behind the loads of their operands. Built for it with TEAMS_MEET
+// defined, a team meets at an mbarrier instead, also where a warp's own order and products are
+// enough.
 #ifdef TEAMS_MEET
-constexpr bool HEADS_MEET_APART = false;
+constexpr bool MEETS_BY_NUMBER = false;
 #else
-constexpr bool HEADS_MEET_APART = true;
+constexpr bool MEETS_BY_NUMBER = true;
 #endif
 
-// The team's threads of my v head.
-__device__ __forceinline__ void sync_head() {
-  if (!HEADS_MEET_APART) return sync_team();
-  sync_threads_of(1 + Tuning::SOLVE_TEAMS + threadIdx.x / 128, 128);
-}
-
 constexpr int CORNER_ROW = BLOCK + 4;  // banks
+// Entries of the inverse without decay from which on it is found anew with the decays in it: far
+// from what overflows, and from what keys of norm 1 give.
+constexpr float MOST_UNFADED = 256.0f;
 
 // Each ends a phase a task. Arrivals of the feeding warps: rows (each lane with its copies, and one
-// for the task), gates (both warps), apart, free; of the team's warps: operands, reads, done.
+// for the task), gates (both warps), below, apart, free; of the team's: operands, reads, done.
 struct TeamBarriers {
   uint64_t rows;      // task, keys and queries as they come
-  uint64_t gates;     // gates; `below` of the task before has been stored
+  uint64_t gates;     // gates
+  uint64_t below;     // `below` has been stored: in the next task
   uint64_t apart;     // keys and queries as operands have been stored
   uint64_t free;      // reads have been stored
   uint64_t operands;  // keys and queries are operands; the raw ones have been read
   uint64_t reads;     // reads are there
   uint64_t done;      // writes are there; all else has been read
+  uint64_t meeting;   // the team's where it does not meet by number: an even number a task
 };
 
 struct SolveMemory {
   alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16
   union {
     uint8_t queries[2][TILE_BYTES];
-    // scale (Q K^T o D) [i][j], in the end Solved::reads
+    // The first: scale Q K^T [i][j] up to the diagonal; with decays, of each v head. In the end
+    // Solved::reads.
     uint8_t scores[SERVED][TILE_BYTES];
   };
-  // The strict lower part of A in two terms, [i][j], and the transposed inverses of its 16 x 16
-  // corners; in the end Solved::writes.
+  // K K^T [i][j] below its 16 x 16 corners in two terms, the first; with decays, of each v head. Of
+  // each the transposed inverses of the corners, in two terms. In the end Solved::writes.
   uint8_t below[SERVED][2][TILE_BYTES];
-  alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];  // of A, transposed
+  // Of K K^T below the diagonal, transposed: the first; with decays, of each v head.
+  alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];
   alignas(16) float2 elapsed[SERVED][CHUNK];  // log2 of the decay up to the token, two terms
   alignas(16) float remaining[SERVED][CHUNK];  // decay from the token to the end of the chunk
   alignas(16) float within[SERVED][CHUNK];     // and to the end of its 16 tokens
+  alignas(16) float since[SERVED][CHUNK];      // from the end of the 16 before up to the token
   alignas(16) float beta[SERVED][CHUNK];
   alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
   Task task;  // the one whose rows are here
@@ -89,6 +90,25 @@ struct SolveCta {
 static_assert(sizeof(SolveCta) <= 227 * 1024, "what sm_90 gives a CTA");
 static_assert(SOLVE_THREADS >= ORDERED, "a thread a sequence");
 
+// meeting: of the team's so far, in turns 0 and 1.
+__device__ __forceinline__ void sync_team(SolveMemory& shared, int meeting) {
+  if (MEETS_BY_NUMBER) return sync_threads_of(1 + threadIdx.x / TEAM, TEAM);
+  arrive(&shared.barriers.meeting);
+  wait_cta_phase(&shared.barriers.meeting, meeting);
+}
+
+// Where a team meets for racecheck alone.
+__device__ __forceinline__ void show_order(SolveMemory& shared, int meeting) {
+  if (!MEETS_BY_NUMBER) sync_team(shared, meeting);
+}
+
+// A meeting: whether `says` is true in any thread of the team.
+__device__ __forceinline__ bool ask_team(SolveMemory& shared, int meeting, bool says) {
+  const bool any = any_of_threads(1 + threadIdx.x / TEAM, TEAM, says);
+  show_order(shared, meeting);
+  return any;
+}
+
 // Eight bf16 as fp16: exact from 2^-14 to 2^16.
 __device__ __forceinline__ uint4 convert_row(const int4& x) {
   const float2 a = widen_bf16(x.x), b = widen_bf16(x.y), c = widen_bf16(x.z), d = widen_bf16(x.w);
@@ -96,27 +116,24 @@ __device__ __forceinline__ uint4 convert_row(const int4& x) {
 }
 
 // Of a lane's four pairs of keys two go to a chunk of the row and two to the next one, so that a
-// lane of the scan holds four keys in a row of its fragments: Operands. The second tile's lanes
-// take the other chunk first: none meets a bank twice.
+// lane of the scan holds four keys in a row of its fragments: Operands.
 __device__ __forceinline__ void store_pairs(uint8_t (&tiles)[2][TILE_BYTES], int row, int chunk,
                                             const uint4& pairs) {
-  const int tile = chunk / 8, even = chunk % 8 & ~1;
-  const uint2 kinds[2] = {{pairs.x, pairs.z}, {pairs.y, pairs.w}};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int kind = tile ^ i;
-    uint8_t* to = tiles[tile] + swizzled(row, even + kind) + chunk % 2 * 8;
-    *reinterpret_cast<uint2*>(to) = kind ? kinds[1] : kinds[0];
-  }
+  uint8_t* to = tiles[chunk / 8] + chunk % 2 * 8;
+  const int even = chunk % 8 & ~1;
+  *reinterpret_cast<uint2*>(to + swizzled(row, even)) = {pairs.x, pairs.z};
+  *reinterpret_cast<uint2*>(to + swizzled(row, even + 1)) = {pairs.y, pairs.w};
 }
 
-// Once they have come, as operands.
+// Once they have come, as operands. Lanes next to each other have the first half of a row and the
+// second half of its neighbour, whose chunks are permuted otherwise: none meets a bank twice.
 __device__ __forceinline__ void convert_rows(SolveMemory& shared) {
+  const int chunk = threadIdx.x % 16, first = team_thread() / 16 ^ chunk / 8;
 #pragma unroll
-  for (int i = 0; i < CHUNK * DIM / 8 / TEAM; ++i) {
-    const int at = team_thread() + i * TEAM;
-    store_pairs(shared.keys, at / 16, at % 16, convert_row(shared.raw_keys[at]));
-    store_pairs(shared.queries, at / 16, at % 16, convert_row(shared.raw_queries[at]));
+  for (int i = 0; i < CHUNK; i += TEAM / 16) {
+    const int row = first + i, at = row * (DIM / 8) + chunk;
+    store_pairs(shared.keys, row, chunk, convert_row(shared.raw_keys[at]));
+    store_pairs(shared.queries, row, chunk, convert_row(shared.raw_queries[at]));
   }
 }
 
@@ -147,184 +164,7 @@ __device__ __forceinline__ void split(float x, float y, uint32_t& high, uint32_t
   low = pack_f16(x - back.x, y - back.y);
 }
 
-// exp2 of a difference of two-term logarithms.
-__device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
-  return exp2_approx((later.x - earlier.x) + (later.y - earlier.y));
-}
-
-// What a thread scales of a block of 16 x 16: for each head two entries of each of two tiles in row
-// `row` and in the one eight on, `pair` the place within the tile.
-struct Faded {
-  float x[SERVED][2][4];
-};
-
-struct Scaling {
-  bool is_score;
-  int block, row, pair;
-  float2 later[SERVED][2];   // elapsed in the rows
-  float factor[SERVED][2];  // of the rows
-
-  __device__ Scaling(const SolveMemory& shared, bool is_score, int block, float scale)
-      : is_score(is_score), block(block), row(BLOCK * block + threadIdx.x % 32 / 4),
-        pair(threadIdx.x % 4) {
-#pragma unroll
-    for (int at = 0; at < SERVED * 2; ++at) {
-      const int head = at / 2, half = at % 2, i = row + 8 * half;
-      later[head][half] = shared.elapsed[head][i];
-      factor[head][half] = is_score ? scale : shared.beta[head][i];
-    }
-  }
-
-  // Block (block, column < block): what follows the column's end is a factor of the row.
-  __device__ Faded fade_block(const SolveMemory& shared, int column, const float* sums) const {
-    Faded faded;
-#pragma unroll
-    for (int head = 0; head < SERVED; ++head) {
-      const float2 end = shared.elapsed[head][BLOCK * column + BLOCK - 1];
-      const float* within = shared.within[head] + BLOCK * column + 2 * pair;
-      const float2 fades[2] = {*reinterpret_cast<const float2*>(within),
-                               *reinterpret_cast<const float2*>(within + 8)};
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float by = factor[head][half] * fade_between(later[head][half], end);
-#pragma unroll
-        for (int side = 0; side < 2; ++side) {
-          const float* of = sums + 4 * side + 2 * half;
-          faded.x[head][half][2 * side] = of[0] * (by * fades[side].x);
-          faded.x[head][half][2 * side + 1] = of[1] * (by * fades[side].y);
-        }
-      }
-    }
-    return faded;
-  }
-
-  // Block (block, block): scores up to the diagonal, or A below it.
-  __device__ Faded fade_corner(const SolveMemory& shared, const float (&sums)[8]) const {
-    Faded faded;
-#pragma unroll
-    for (int at = 0; at < SERVED * 2; ++at) {
-      const int head = at / 2, side = at % 2, j = BLOCK * block + 8 * side + 2 * pair;
-      const float4 earlier = *reinterpret_cast<const float4*>(&shared.elapsed[head][j]);
-      const int least = is_score ? j : j + 1;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int i = row + 8 * half;
-        const float* of = sums + 4 * side + 2 * half;
-        const float x = fade_between(later[head][half], {earlier.x, earlier.y});
-        const float y = fade_between(later[head][half], {earlier.z, earlier.w});
-        faded.x[head][half][2 * side] = least <= i ? of[0] * factor[head][half] * x : 0.0f;
-        faded.x[head][half][2 * side + 1] = least < i ? of[1] * factor[head][half] * y : 0.0f;
-      }
-    }
-    return faded;
-  }
-
-  // Calls use(head, offset in a tile, x, y) for the pairs of entries of block (block, column).
-  template <typename Use>
-  __device__ void for_pairs(int column, const Faded& faded, Use use) const {
-#pragma unroll
-    for (int at = 0; at < SERVED * 4; ++at) {
-      const int head = at / 4, half = at / 2 % 2, side = at % 2;
-      const float* x = faded.x[head][half] + 2 * side;
-      use(head, swizzled(row + 8 * half, 2 * column + side) + 4 * pair, x[0], x[1]);
-    }
-  }
-
-  __device__ void store_scores(SolveMemory& shared, int column, const Faded& faded) const {
-    for_pairs(column, faded, [&](int head, uint32_t place, float x, float y) {
-      *reinterpret_cast<uint32_t*>(shared.scores[head] + place) = pack_f16(x, y);
-    });
-  }
-
-  __device__ void store_terms(SolveMemory& shared, int column, const Faded& faded) const {
-    for_pairs(column, faded, [&](int head, uint32_t place, float x, float y) {
-      uint32_t high, low;
-      split(x, y, high, low);
-      *reinterpret_cast<uint32_t*>(shared.below[head][0] + place) = high;
-      *reinterpret_cast<uint32_t*>(shared.below[head][1] + place) = low;
-    });
-  }
-
-  // Transposed.
-  __device__ void store_corner(SolveMemory& shared, const Faded& faded) const {
-#pragma unroll
-    for (int at = 0; at < SERVED * 4; ++at) {
-      const int head = at / 4, half = at / 2 % 2, side = at % 2;
-      float* to = shared.corners[head][block] + (8 * side + 2 * pair) * CORNER_ROW;
-      to[row % BLOCK + 8 * half] = faded.x[head][half][2 * side];
-      to[CORNER_ROW + row % BLOCK + 8 * half] = faded.x[head][half][2 * side + 1];
-    }
-  }
-};
-
-// From K K^T (of the first warpgroup) A below the diagonal, from Q K^T (of the second) the scores.
-// One piece of code for both kinds: most of a cold start is the fetch of instructions. Both heads
-// and all rows of a block at once: the chain of one hides those of the others.
-__device__ __forceinline__ void fade_products(SolveMemory& shared, bool is_score, int block,
-                                              float scale, const float (&sums)[32]) {
-  const Scaling scaling(shared, is_score, block, scale);
-  float corner[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float low = block % 2 ? sums[8 + i] : sums[i];
-    corner[i] = block / 2 ? (block % 2 ? sums[24 + i] : sums[16 + i]) : low;
-  }
-  const Faded faded = scaling.fade_corner(shared, corner);
-  if (is_score) {
-    scaling.store_scores(shared, block, faded);
-  } else {
-    scaling.store_corner(shared, faded);
-  }
-#pragma unroll
-  for (int column = 0; column < BLOCKS; ++column) {
-    if (column < block && column < BLOCKS - 1) {
-      const Faded faded = scaling.fade_block(shared, column, sums + 8 * column);
-      if (is_score) {
-        scaling.store_scores(shared, column, faded);
-      } else {
-        scaling.store_terms(shared, column, faded);
-      }
-    } else if (column > block && is_score) {  // products of whole tiles read it
-      scaling.store_scores(shared, column, {});
-    }
-  }
-}
-
-// (I + corner)^-1 by elimination, a column a lane: transposed, in two terms, on the diagonal of
-// `below`. Sixteen lanes keep the first terms, the others the second ones.
-__device__ __forceinline__ void invert_corner(SolveMemory& shared, int head, int block) {
-  const int lane = threadIdx.x % 32, column = lane % BLOCK, term = lane / BLOCK;
-  const float* corner = shared.corners[head][block];
-  float x[BLOCK];
-#pragma unroll
-  for (int i = 0; i < BLOCK; ++i) x[i] = i == column ? 1.0f : 0.0f;
-#pragma unroll
-  for (int step = 0; step < BLOCK - 1; ++step) {
-#pragma unroll
-    for (int quad = (step + 1) / 4; quad < BLOCK / 4; ++quad) {
-      const float4 a = *reinterpret_cast<const float4*>(corner + step * CORNER_ROW + 4 * quad);
-      if (4 * quad > step) x[4 * quad] -= a.x * x[step];
-      if (4 * quad + 1 > step) x[4 * quad + 1] -= a.y * x[step];
-      if (4 * quad + 2 > step) x[4 * quad + 2] -= a.z * x[step];
-      if (4 * quad + 3 > step) x[4 * quad + 3] -= a.w * x[step];
-    }
-  }
-  uint32_t pairs[BLOCK / 2];
-#pragma unroll
-  for (int i = 0; i < BLOCK / 2; ++i) {
-    uint32_t high, low;
-    split(x[2 * i], x[2 * i + 1], high, low);
-    pairs[i] = term ? low : high;
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint8_t* to = shared.below[head][term] + swizzled(BLOCK * block + column, 2 * block + half);
-    const uint32_t* of = pairs + 4 * half;
-    *reinterpret_cast<uint4*>(to) = uint4{of[0], of[1], of[2], of[3]};
-  }
-}
-
-// Rows of the transposed inverse as first operands: two terms of 16 columns.
+// A block of 16 x 16 as an operand, in two terms.
 struct Terms {
   uint32_t high[4], low[4];
 };
@@ -336,13 +176,114 @@ __device__ __forceinline__ Terms split_sums(const float (&x)[8]) {
   return terms;
 }
 
-// terms[i] *= {x, y} of fade(i)
-template <typename Fade>
-__device__ __forceinline__ void scale_terms(Terms& terms, Fade fade) {
+// What a thread holds of a block of 16 x 16 of sums: entries 0, 1 and 4, 5 are of its first row, 2,
+// 3 and 6, 7 of the row eight on; columns 2 pair, 2 pair + 1 and those eight on.
+struct BlockPlace {
+  int row, pair;
+  __device__ explicit BlockPlace(int block)
+      : row(BLOCK * block + threadIdx.x % 32 / 4), pair(threadIdx.x % 4) {}
+};
+
+// Blocks (block, ...) of a tile, from pairs of entries.
+struct BlockRow {
+  uint32_t first;  // of this lane's rows of 8 x 8 tiles, in the first block
+  __device__ BlockRow(const uint8_t* tile, int block)
+      : first(shared_address(tile) +
+              swizzled(BLOCK * block + threadIdx.x % 16, threadIdx.x % 32 / 16)) {}
+  __device__ void store(int column, const uint32_t (&pairs)[4]) const {
+    store_tiles(first ^ column << 5, pairs);  // tiles lie at multiples of 1024
+  }
+  __device__ void store(int column, const float (&x)[8]) const {
+    const uint32_t pairs[4] = {pack_f16(x[0], x[1]), pack_f16(x[2], x[3]), pack_f16(x[4], x[5]),
+                               pack_f16(x[6], x[7])};
+    store(column, pairs);
+  }
+};
+
+// A corner's entries above the diagonal are 0, those on it too unless `keeps`.
+__device__ __forceinline__ void clear_above(bool keeps, float (&x)[8]) {
+  const int row = threadIdx.x % 32 / 4 + keeps, column = threadIdx.x % 4 * 2;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 by = fade(i), high = widen_f16(terms.high[i]), low = widen_f16(terms.low[i]);
-    split((high.x + low.x) * by.x, (high.y + low.y) * by.y, terms.high[i], terms.low[i]);
+  for (int i = 0; i < 8; i += 6) {
+    x[i] = column < row ? x[i] : 0.0f;
+    x[i + 1] = column + 1 < row ? x[i + 1] : 0.0f;
+  }
+  x[4] = x[5] = 0.0f;
+}
+
+// Of K K^T, for both v heads: what is below the corners in two terms, and the corner.
+__device__ __forceinline__ void store_key_products(SolveMemory& shared, int block,
+                                                   const float (&sums)[32]) {
+  const BlockRow high(shared.below[0][0], block), low(shared.below[0][1], block);
+#pragma unroll
+  for (int column = 0; column < BLOCKS; ++column) {
+    float x[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = sums[8 * column + i];
+    if (column < block && column < BLOCKS - 1) {
+      const Terms terms = split_sums(x);
+      high.store(column, terms.high);
+      low.store(column, terms.low);
+    } else if (column == block) {
+      clear_above(false, x);
+      const BlockPlace place(block);
+      float* to = shared.corners[0][block] + 2 * place.pair * CORNER_ROW + place.row % BLOCK;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) to[(i / 4 * 8 + i % 2) * CORNER_ROW + i / 2 % 2 * 8] = x[i];
+    }
+  }
+}
+
+// scale Q K^T, for both v heads: zeros above the diagonal, since products of whole tiles read it.
+__device__ __forceinline__ void store_scores(SolveMemory& shared, int block, float scale,
+                                             const float (&sums)[32]) {
+  const BlockRow to(shared.scores[0], block);
+#pragma unroll
+  for (int column = 0; column < BLOCKS; ++column) {
+    float x[8] = {};
+    if (column <= block) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = scale * sums[8 * column + i];
+      if (column == block) clear_above(true, x);
+    }
+    to.store(column, x);
+  }
+}
+
+// (I + diag(beta) corner)^-1 diag(beta) of both v heads by elimination, a column a lane:
+// transposed, in two terms, on the diagonals of `below`. By the warp that has stored the corner.
+__device__ __forceinline__ void invert_corner(SolveMemory& shared, int block, bool is_faded) {
+  const int lane = threadIdx.x % 32, column = lane % BLOCK, head = lane / BLOCK;
+  const float* corner = shared.corners[is_faded ? head : 0][block];
+  float x[BLOCK], beta[BLOCK];
+#pragma unroll
+  for (int i = 0; i < BLOCK; i += 4) {
+    *reinterpret_cast<float4*>(beta + i) =
+        *reinterpret_cast<const float4*>(shared.beta[head] + BLOCK * block + i);
+  }
+#pragma unroll
+  for (int i = 0; i < BLOCK; ++i) x[i] = i == column ? 1.0f : 0.0f;
+#pragma unroll
+  for (int step = 0; step < BLOCK; ++step) {
+    x[step] *= beta[step];  // nothing is added to it any more
+#pragma unroll
+    for (int quad = (step + 1) / 4; quad < BLOCK / 4; ++quad) {
+      const float4 a = *reinterpret_cast<const float4*>(corner + step * CORNER_ROW + 4 * quad);
+      if (4 * quad > step) x[4 * quad] -= a.x * x[step];
+      if (4 * quad + 1 > step) x[4 * quad + 1] -= a.y * x[step];
+      if (4 * quad + 2 > step) x[4 * quad + 2] -= a.z * x[step];
+      if (4 * quad + 3 > step) x[4 * quad + 3] -= a.w * x[step];
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float* of = x + 8 * half;
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split(of[2 * i], of[2 * i + 1], high[i], low[i]);
+    const uint32_t place = swizzled(BLOCK * block + column, 2 * block + half);
+    *reinterpret_cast<uint4*>(shared.below[head][0] + place) = {high[0], high[1], high[2], high[3]};
+    *reinterpret_cast<uint4*>(shared.below[head][1] + place) = {low[0], low[1], low[2], low[3]};
   }
 }
 
@@ -373,13 +314,13 @@ __device__ __forceinline__ void multiply_terms(const Terms& terms, const Terms& 
   }
 }
 
-// Block (i, m) of `below`, transposed, as a second operand.
-__device__ __forceinline__ Terms load_block(const SolveMemory& shared, int head, int i, int m) {
+// Block (i, m) of K K^T, transposed, as a second operand.
+__device__ __forceinline__ Terms load_block(const SolveMemory& shared, int tile, int i, int m) {
   const int lane = threadIdx.x % 32;
   const uint32_t place = swizzled(BLOCK * i + lane % 8 + lane / 16 * 8, 2 * m + lane / 8 % 2);
   Terms terms;
-  load_tiles(terms.high, shared_address(shared.below[head][0] + place));
-  load_tiles(terms.low, shared_address(shared.below[head][1] + place));
+  load_tiles(terms.high, shared_address(shared.below[tile][0] + place));
+  load_tiles(terms.low, shared_address(shared.below[tile][1] + place));
   return terms;
 }
 
@@ -402,11 +343,12 @@ __device__ __forceinline__ Terms load_inverse(const SolveMemory& shared, int hea
   return terms;
 }
 
-// rows [16 x 64] = rows [16 block, +16) of the transposed inverse of I + A, Y. With D the inverses
-// of the corners: Y_i = -(sum of Y_m A_im^T over m < i) D_i^T. As soon as a block is there, all
-// sums get their part of it: only that of the next block is in the chain.
-__device__ __forceinline__ void merge_corners(const SolveMemory& shared, int head, int block,
-                                              Terms (&rows)[BLOCKS]) {
+// rows [16 x 64] = rows [16 block, +16) of Y, (I + diag(beta) L)^-1 diag(beta) transposed, L what
+// of K K^T is below the diagonal. With E the same of a corner: Y_i = -(sum of Y_m L_im^T over
+// m < i) E_i^T. As soon as a block is there, all sums get their part of it: only that of the next
+// block is in the chain.
+__device__ __forceinline__ void merge_corners(const SolveMemory& shared, int head, int tile,
+                                              int block, Terms (&rows)[BLOCKS]) {
   Sums sums[BLOCKS] = {};
 #pragma unroll
   for (int m = 0; m < BLOCKS; ++m) {
@@ -429,7 +371,7 @@ __device__ __forceinline__ void merge_corners(const SolveMemory& shared, int hea
     }
 #pragma unroll
     for (int i = m + 1; i < BLOCKS; ++i) {
-      multiply_terms(rows[m], load_block(shared, head, i, m), sums[i]);
+      multiply_terms(rows[m], load_block(shared, tile, i, m), sums[i]);
     }
   }
 }
@@ -449,9 +391,8 @@ __device__ __forceinline__ void multiply_scores(const uint8_t* scores,
 }
 
 // sums = rows times 64 columns of keys: [j][key], what the residual of token j adds to the state.
-__device__ __forceinline__ void multiply_remaining(const uint8_t* keys,
-                                                   const Terms (&rows)[BLOCKS],
-                                                   float (&sums)[32]) {
+__device__ __forceinline__ void multiply_by_keys(const uint8_t* keys, const Terms (&rows)[BLOCKS],
+                                                 float (&sums)[32]) {
   const uint64_t tile = describe_rows(keys, 0);
   begin_products();
 #pragma unroll
@@ -463,47 +404,155 @@ __device__ __forceinline__ void multiply_remaining(const uint8_t* keys,
   wait_products<0>(sums);
 }
 
-// Rows [16 block, +16) of a tile, from 64 columns of sums: a thread's two rows times a factor each.
-__device__ __forceinline__ void store_rows(uint8_t* tile, int block, float2 factors,
-                                           const float (&sums)[32]) {
-  const int row = BLOCK * block + threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+// exp2 of a difference of two-term logarithms; of a positive one 1, for a sum that is 0.
+__device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
+  return exp2_approx(fminf((later.x - earlier.x) + (later.y - earlier.y), 0.0f));
+}
+
+// Rows [16 block, +16) of reads: the sums times the decay from j to the token. In j's own 16 tokens
+// that is found as it is; in later ones it is a product of three, to the end of j's 16, over those
+// between, and from there on, none of them above 1.
+__device__ __forceinline__ void leave_reads(SolveMemory& shared, int head, int block,
+                                            const float (&sums)[32]) {
+  const BlockPlace place(block);
+  const BlockRow to(shared.scores[head], block);
+  const float2* elapsed = shared.elapsed[head];
+  const float2 begins[2] = {elapsed[place.row], elapsed[place.row + 8]};
+  float by[2] = {shared.within[head][place.row], shared.within[head][place.row + 8]};
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float* x = sums + 4 * i;
-    uint8_t* place = tile + 4 * pair;
-    *reinterpret_cast<uint32_t*>(place + swizzled(row, i)) =
-        pack_f16(x[0] * factors.x, x[1] * factors.x);
-    *reinterpret_cast<uint32_t*>(place + swizzled(row + 8, i)) =
-        pack_f16(x[2] * factors.y, x[3] * factors.y);
+  for (int column = 0; column < BLOCKS; ++column) {
+    const int token = BLOCK * column + 2 * place.pair;
+    const float* of = sums + 8 * column;
+    float x[8] = {};
+    if (column == block) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x[i] = of[i] * fade_between(elapsed[token + i / 4 * 8 + i % 2], begins[i / 2 % 2]);
+      }
+    } else if (column > block) {
+      const float* since = shared.since[head];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x[i] = of[i] * (by[i / 2 % 2] * since[token + i / 4 * 8 + i % 2]);
+      }
+      const float all = since[BLOCK * column + BLOCK - 1];
+      by[0] *= all, by[1] *= all;
+    }
+    to.store(column, x);
   }
 }
 
-// A warpgroup's v head from the corners' inverses on, a warp 16 rows j. Factors of rows are applied
-// to the sums, those of columns to the terms: 22 bits, and no other registers.
+// Whether entries are large, or no numbers.
+__device__ __forceinline__ bool is_large(const Terms (&rows)[BLOCKS]) {
+  __half2 most = __float2half2_rn(0.0f);
+#pragma unroll
+  for (int at = 0; at < BLOCKS * 4; ++at) {
+    const uint32_t& pair = rows[at / 4].high[at % 4];
+    most = __hmax2_nan(most, __habs2(*reinterpret_cast<const __half2*>(&pair)));
+  }
+  return !__hble2(most, __float2half2_rn(MOST_UNFADED));
+}
+
+// A block's rows of K K^T and the scores times the decays, for each v head apart.
+__device__ __forceinline__ void fade_products(SolveMemory& shared, int block) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int at = 0; at < SERVED * BLOCK; ++at) {
+    const int head = SERVED - 1 - at / BLOCK, i = BLOCK * block + at % BLOCK;  // the first last
+    const float2* elapsed = shared.elapsed[head];
+    const float x = fade_between(elapsed[i], elapsed[2 * lane]);
+    const float y = fade_between(elapsed[i], elapsed[2 * lane + 1]);
+    const uint32_t place = swizzled(i, lane / 4) + lane % 4 * 4;
+    const auto word = [&](uint8_t* tile) { return reinterpret_cast<uint32_t*>(tile + place); };
+    const float2 score = widen_f16(*word(shared.scores[0]));
+    *word(shared.scores[head]) = pack_f16(score.x * x, score.y * y);
+    if (lane / 8 < block) {
+      const float2 high = widen_f16(*word(shared.below[0][0]));
+      const float2 low = widen_f16(*word(shared.below[0][1]));
+      split((high.x + low.x) * x, (high.y + low.y) * y, *word(shared.below[head][0]),
+            *word(shared.below[head][1]));
+    } else if (lane / 8 == block) {
+      const int entry = 2 * (lane % 8) * CORNER_ROW + at % BLOCK;
+      const float* from = shared.corners[0][block] + entry;
+      float* to = shared.corners[head][block] + entry;
+      to[0] = from[0] * x, to[CORNER_ROW] = from[CORNER_ROW] * y;
+    }
+  }
+}
+
+// In a block's tokens reads have no decay any more: it is in what they are the product of.
+__device__ __forceinline__ void clear_decays(SolveMemory& shared, int block) {
+  const int lane = threadIdx.x % 32, head = lane / BLOCK, row = BLOCK * block + lane % BLOCK;
+  shared.elapsed[head][row] = {0.0f, 0.0f};
+  shared.within[head][row] = shared.since[head][row] = 1.0f;
+}
+
+// terms times the decay from their columns' tokens to the end of the chunk.
+__device__ __forceinline__ void fade_terms(const float* remaining, Terms& terms) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 by = *reinterpret_cast<const float2*>(remaining + i / 2 * 8);
+    const float2 high = widen_f16(terms.high[i]), low = widen_f16(terms.low[i]);
+    split((high.x + low.x) * by.x, (high.y + low.y) * by.y, terms.high[i], terms.low[i]);
+  }
+}
+
+// Rows [16 block, +16) of a tile of writes, times the decay from j to the chunk's end.
+__device__ __forceinline__ void leave_writes(SolveMemory& shared, int head, int tile, int block,
+                                             bool is_faded, const float (&sums)[32]) {
+  const BlockRow to(shared.below[head][tile], block);
+  const float* remaining = shared.remaining[head] + BlockPlace(block).row;
+  const float by[2] = {is_faded ? 1.0f : remaining[0], is_faded ? 1.0f : remaining[8]};
+#pragma unroll
+  for (int column = 0; column < BLOCKS; ++column) {
+    float x[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = sums[8 * column + i] * by[i / 2 % 2];
+    to.store(column, x);
+  }
+}
+
+// A warpgroup's v head from the products on, a warp 16 rows j. What is inverted and multiplied has
+// no decay: from one token to another that depends on these two alone, whatever lies between, and
+// is a factor of the sums. But keys longer than 1 may make the inverse grow where decays would not
+// let it: then all is done once more, with them in the products.
 __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
   Terms rows[BLOCKS];
-  merge_corners(shared, head, block, rows);
-  const float* beta = shared.beta[head] + BLOCK * block + threadIdx.x % 32 / 4;
-  const float2 strengths = {beta[0], beta[8]};
   float sums[32];
-  multiply_scores(shared.scores[head], rows, sums);
-  sync_head();  // all have read what is overwritten from here on
-  store_rows(shared.scores[head], block, strengths, sums);
+  bool is_faded = false;
+#pragma unroll 1
+  for (;;) {
+    show_order(shared, 1);
+    if (head == 0) {
+      __syncwarp();  // the corner is there
+      invert_corner(shared, block, is_faded);
+    }
+    publish_shared();
+    sync_team(shared, 0);  // K K^T, the corners' inverses and the scores are there
+    if (is_faded && head == 0) clear_decays(shared, block);
+    const int tile = is_faded ? head : 0;
+    merge_corners(shared, head, tile, block, rows);
+    multiply_scores(shared.scores[tile], rows, sums);
+    // All have read what is overwritten from here on.
+    if (!ask_team(shared, 1, is_large(rows)) || is_faded) break;
+    if (head == 0) fade_products(shared, block);
+    show_order(shared, 0);
+    is_faded = true;
+  }
+  leave_reads(shared, head, block, sums);
   publish_shared();
   __syncwarp();
   arrive_for_warp(&shared.barriers.reads);
+  if (is_faded) {
 #pragma unroll
-  for (int m = 0; m < BLOCKS; ++m) {  // the decay to the chunk's end
-    if (m < block) continue;  // zeros
-    const float* remaining = shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2;
-    scale_terms(rows[m], [&](int i) {
-      return *reinterpret_cast<const float2*>(remaining + i / 2 * 8);
-    });
+    for (int m = 0; m < BLOCKS; ++m) {
+      fade_terms(shared.remaining[head] + BLOCK * m + threadIdx.x % 4 * 2, rows[m]);
+    }
   }
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
-    multiply_remaining(shared.keys[tile], rows, sums);
-    store_rows(shared.below[head][tile], block, strengths, sums);
+    multiply_by_keys(shared.keys[tile], rows, sums);
+    leave_writes(shared, head, tile, block, is_faded, sums);
   }
 }
 
@@ -512,14 +561,16 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, float scale, in
                                             uint32_t parity) {
   float sums[32];
   multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
-  wait_cta_phase(&shared.barriers.gates, parity);
+  show_order(shared, 0);  // queries have been read, since products end
   // Scores take the place of queries, of which a warp reads no rows but its own.
-  if (head == 1) wait_cta_phase(&shared.barriers.apart, parity);
-  fade_products(shared, head == 1, block, scale, sums);
-  publish_shared();
-  sync_team();  // A and the scores of both v heads are there
-  invert_corner(shared, head, block);
-  sync_head();  // the inverses of my v head are there
+  wait_cta_phase(head == 0 ? &shared.barriers.below : &shared.barriers.apart,
+                 head == 0 ? parity ^ 1 : parity);
+  if (head == 0) {
+    store_key_products(shared, block, sums);
+  } else {
+    store_scores(shared, block, scale, sums);
+  }
+  wait_cta_phase(&shared.barriers.gates, parity);
   solve_head(shared, head, block);
   publish_shared();
   __syncwarp();

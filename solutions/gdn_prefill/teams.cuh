@@ -41,7 +41,7 @@ __device__ __forceinline__ void clear_parts(const SolveCta& cta, const Args& arg
   }
   if (blockIdx.x == 0) clear_units(args);
   __threadfence();
-  sync_threads_of(1 + 3 * Tuning::SOLVE_TEAMS, 32 * Tuning::SOLVE_TEAMS);
+  sync_threads_of(1 + Tuning::SOLVE_TEAMS, 32 * Tuning::SOLVE_TEAMS);
   allow_next_launch();
 }
 

@@ -278,6 +278,20 @@ def test_keys_of_norm_2(lengths, are_equal, prefill, route, request):
         assert count_wrong(got, want) == 0
 
 
+@pytest.mark.parametrize("heads", [slice(None), slice(0, None, 2)], ids=["all", "every other"])
+def test_equal_keys_of_norm_2_that_decay(heads, prefill, route):
+    """Without decay the inverse of such a chunk has entries of 4 * 3^62, with it none far above 1;
+    ordinary chunks, and ordinary value heads beside those, stand around it."""
+    inputs = batch_of([100, 300, 700], seed=3, device="cuda")
+    equal = slice(150, 800)
+    inputs["k"][equal] = 2 * inputs["k"][:1]
+    inputs["A_log"].fill_(1.0)  # g of 0.23 in the mean: smaller than 1 / 3, by which a token grows
+    inputs["b"][equal] = -2.0
+    inputs["b"][equal, heads] = 120.0
+    for got, want in zip(prefill(inputs), oracle(**inputs), strict=True):
+        assert got.isfinite().all() and count_wrong(got, want) == 0
+
+
 def test_strong_decay_is_as_exact_late_in_a_chunk_as_early(prefill, route):
     inputs = batch_of([1024], seed=4, device="cuda")
     for name in ("A_log", "dt_bias", "a"):

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 ROOM = "gdn_decode"
-# (room, workload): of two DSA rooms one with a short row alone, and one whose clusters merge.
+# (room, workload): of two DSA rooms one with a short row alone, and one whose clusters merge;
+# of gdn_prefill one that takes the recurrence alone, and one that solves.
 HONEST = [
     (ROOM, load_workspace().room(ROOM).smoke[0]),
     ("dsa_attention", "0c23b10c"),
@@ -32,6 +33,7 @@ HONEST = [
     ("dsa_indexer", "d8a73470"),
     ("dsa_indexer_prefill", "5e854864"),
     ("gdn_prefill", "77daf91d"),
+    ("gdn_prefill", "6f1ad833"),
     ("moe", "e05c6c03"),
 ]
 CALLS = [(*call, tool) for call in HONEST for tool in TOOLS]
