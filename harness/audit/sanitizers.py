@@ -50,6 +50,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 PLACES = ("bin", "compute-sanitizer")  # below a CUDA folder
 SHOWN_ERRORS = 3
 TIME_LIMIT_S, LEAST_LIMIT_S, MOST_LIMIT_S = 1800.0, 1.0, 86_400.0
+VERSION_LIMIT_S = 30.0
 JOB_VARIABLE = "HARNESS_SINGLE_CALL"
 FINISHED = "the call under the sanitizer has ended"
 # What a tool cannot follow is built otherwise for it, in a folder of its own; docs/trust.md.
@@ -104,6 +105,18 @@ def find_program(environment: Mapping[str, str] | None = None) -> str:
             "/usr/local/cuda; it is a part of the CUDA toolkit"
         )
     return found
+
+
+def read_version(program: str) -> str:
+    """What the sanitizer calls its version, "2025.3.1.0"; what racecheck follows differs by it."""
+    try:
+        said = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=VERSION_LIMIT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    found = re.search(r"Version (\d+(?:\.\d+)+)", said.stdout)
+    return found.group(1) if found else "unknown"
 
 
 def read_log(text: str) -> Finding | None:
@@ -236,7 +249,10 @@ def run_sanitizers(
     if facts.uuid is None:
         raise EnvironmentUnfit(f"{PROGRAM}: expected a GPU; {describe_no_gpu()}")
     plan = plan_target(workspace, target, workloads, dataset, facts)
-    progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}, {program}")
+    progress.note(
+        f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}, "
+        f"{program} of version {read_version(program)}"
+    )
     codes = []
     environment = worker_environment(torch_device(facts), workspace.root)
     with hold_device(facts), tempfile.TemporaryDirectory(prefix="sanitize-") as scratch:

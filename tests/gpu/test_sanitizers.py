@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.audit.sanitizers import find_program, run_sanitizers
+from harness.audit.sanitizers import find_program, read_version, run_sanitizers
 from harness.audit.timers import TimersRequest, run_timers
 from harness.config import load_workspace
 from harness.errors import ExitCode, ToolMissing
@@ -37,6 +37,12 @@ HONEST = [
     ("moe", "e05c6c03"),
 ]
 CALLS = [(*call, tool) for call in HONEST for tool in TOOLS]
+# Versions of racecheck that report ordered accesses of these (docs/log.md, 2026-12-01): CUDA
+# 13.0's loses barriers by number, a later one bulk copies into stages that are used again.
+RACECHECK_MISJUDGES = {
+    "dsa_attention": lambda version: version < (2026, 4),
+    "gdn_prefill": lambda version: version >= (2026, 4),
+}
 BEYOND = """
 
 honest = run
@@ -82,6 +88,10 @@ def sanitize():
 
 @pytest.mark.parametrize(("room", "workload", "tool"), CALLS)
 def test_an_honest_call_has_no_errors(sanitize, room, workload, tool):
+    version = read_version(_program())
+    numbers = tuple(int(number) for number in version.split(".")) if version != "unknown" else ()
+    if tool == "racecheck" and RACECHECK_MISJUDGES.get(room, lambda _: False)(numbers):
+        pytest.skip(f"racecheck {version} reports accesses of {room} that are ordered")
     code, text = sanitize(room, tool, workload)
     assert code == ExitCode.OK, text
 

@@ -27,6 +27,7 @@ from harness.audit.sanitizers import (
     build_for,
     find_program,
     read_log,
+    read_version,
     run_process,
     run_sanitizers,
     sanitizer_command,
@@ -127,6 +128,21 @@ def test_a_sanitizer_beside_the_toolkit_is_found(tmp_path):
     program.parent.mkdir()
     program.touch()
     assert find_program({"PATH": "", "CUDA_HOME": str(tmp_path)}) == str(program)
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ("NVIDIA (R) Compute Sanitizer\\nVersion 2025.3.1.0 (build 36400806)", "2025.3.1.0"),
+        ("no such thing", "unknown"),
+    ],
+)
+def test_the_version_is_what_the_program_says(tmp_path, said, version):
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    program.chmod(0o755)
+    assert read_version(str(program)) == version
+    assert read_version(str(tmp_path / "absent")) == "unknown"
 
 
 # Runs with a fake tool
