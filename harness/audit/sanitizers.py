@@ -249,10 +249,8 @@ def run_sanitizers(
     if facts.uuid is None:
         raise EnvironmentUnfit(f"{PROGRAM}: expected a GPU; {describe_no_gpu()}")
     plan = plan_target(workspace, target, workloads, dataset, facts)
-    progress.note(
-        f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}, "
-        f"{program} of version {read_version(program)}"
-    )
+    named = f"{program} {read_version(program)}"
+    progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}, {named}")
     codes = []
     environment = worker_environment(torch_device(facts), workspace.root)
     with hold_device(facts), tempfile.TemporaryDirectory(prefix="sanitize-") as scratch:
