@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.compare.analysis import Comparison
+from harness.compare.analysis import Comparison, RowComparison
 from harness.compare.scores import (
     BASELINE,
     TRACK_RULE,
@@ -44,6 +44,7 @@ _SCORE_COLUMNS = (
     Column("best correct peer"),
     Column("mean ratio to it", Kind.SPEEDUP),
     Column("its interval", Kind.INTERVAL),
+    Column("hardest partial peer"),
     Column("device"),
     Column("content", Kind.CONTENT),
 )
@@ -62,7 +63,8 @@ def write_scores(evidence: Evidence) -> Section:
     rows = [_score_row(evidence, room) for room in rooms]
     scores = Table(
         "scores",
-        f"S_d with the contest's baseline, {BASELINE}, and the best correct peer beside it.",
+        f"S_d with the contest's baseline, {BASELINE}; beside it the best correct peer and, of "
+        "those that fail somewhere, the one that is hardest where it passes, by geometric mean.",
         _SCORE_COLUMNS,
         tuple(rows),
     )
@@ -106,19 +108,35 @@ def explain_score(compared: Compared) -> list[str]:
 def _explain_partial_peers(compared: Compared) -> list[str]:
     """One line a peer that passed some workloads only: such a one is never the best correct peer,
     and may yet be the hardest of all where it is right."""
-    lines = []
+    return [
+        f"{compared.side(other.b).label} passes {len(both)} of {len(other.rows)} workloads, and so "
+        f"is no correct peer; on those its latency is x{mean:.3g} of ours (geometric mean), with "
+        f"{other.wins} wins, {other.ties} ties and {other.losses} losses of ours"
+        for mean, other, both in _partial_peers(compared)
+    ]
+
+
+def _partial_peers(compared: Compared) -> list[tuple[float, Comparison, list[RowComparison]]]:
+    """Peers that passed some workloads only, with these and the geometric mean of their latency
+    over ours there."""
+    found = []
     for other in compared.others:
         side = compared.side(other.b)
         both = [row for row in other.rows if row.interval is not None]
         if side.kind != "peer" or side.state != "failed" or not both:
             continue
         mean = geometric_mean([row.b_us for row in both], [row.a_us for row in both])
-        lines.append(
-            f"{side.label} passes {len(both)} of {len(other.rows)} workloads, and so is no correct "
-            f"peer; on those its latency is x{mean:.3g} of ours (geometric mean), with "
-            f"{other.wins} wins, {other.ties} ties and {other.losses} losses of ours"
-        )
-    return lines
+        if mean is not None:
+            found.append((mean, other, both))
+    return found
+
+
+def _hardest_partial(compared: Compared) -> str | None:
+    found = min(_partial_peers(compared), key=lambda one: one[0], default=None)
+    if found is None:
+        return None
+    mean, other, both = found
+    return f"{compared.side(other.b).label} x{mean:.3g} on {len(both)} of {len(other.rows)}"
 
 
 def track_row(
@@ -158,6 +176,7 @@ def _score_row(evidence: Evidence, room: str) -> tuple[Value, ...]:
         compared.side(best.b).label if best else None,
         best.score if best else None,
         bounds(best.score_interval if best else None),
+        _hardest_partial(compared),
         compared.record.device,
         content_label(sha256, sha256 != evidence.packed.get(room)),
     )

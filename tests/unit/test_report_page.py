@@ -210,6 +210,16 @@ def test_numbers_of_a_comparison_are_the_analysis():
     }  # fmt: skip
 
 
+def test_a_peer_that_is_right_in_some_workloads_stands_beside_the_best_correct_one():
+    failing = {"fla": (0, "INCORRECT_NUMERICAL", "wrong")}
+    files = _files([], [compare_record({"fla": 0.5, "torch_compile": 9.0}, failing=failing)])
+    (scores,) = [line for line in _table(files, "scores") if line["room"] == "gdn_decode"]
+    assert scores["best correct peer"] == "torch_compile"
+    label, ratio, where = scores["hardest partial peer"].split(" ", 2)
+    assert (label, where) == ("fla", "on 2 of 3")
+    assert float(ratio.removeprefix("x")) == pytest.approx(0.5, rel=0.01)
+
+
 def test_a_side_of_fewer_rounds_stands_beside_ours_of_those_rounds():
     values = compare_values({"flashinfer": 2.0, "fla": 9.0})
     ours = values["workloads"][0]["sides"]["ours"]
