@@ -107,16 +107,17 @@ def find_program(environment: Mapping[str, str] | None = None) -> str:
     return found
 
 
-def read_version(program: str) -> str:
-    """What the sanitizer calls its version, "2025.3.1.0"; what racecheck follows differs by it."""
+def read_version(program: str) -> str | None:
+    """The sanitizer's version, "2025.3.1.0"; None where it does not say. What racecheck follows
+    differs by it."""
     try:
         said = subprocess.run(
             [program, "--version"], capture_output=True, text=True, timeout=VERSION_LIMIT_S
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
     found = re.search(r"Version (\d+(?:\.\d+)+)", said.stdout)
-    return found.group(1) if found else "unknown"
+    return found.group(1) if found else None
 
 
 def read_log(text: str) -> Finding | None:
@@ -249,7 +250,7 @@ def run_sanitizers(
     if facts.uuid is None:
         raise EnvironmentUnfit(f"{PROGRAM}: expected a GPU; {describe_no_gpu()}")
     plan = plan_target(workspace, target, workloads, dataset, facts)
-    named = f"{program} {read_version(program)}"
+    named = f"{program} {read_version(program) or 'of unknown version'}"
     progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}, {named}")
     codes = []
     environment = worker_environment(torch_device(facts), workspace.root)

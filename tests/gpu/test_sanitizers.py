@@ -37,12 +37,11 @@ HONEST = [
     ("moe", "e05c6c03"),
 ]
 CALLS = [(*call, tool) for call in HONEST for tool in TOOLS]
-# Versions of racecheck that report ordered accesses of these (docs/log.md, 2026-12-01): CUDA
-# 13.0's loses barriers by number, a later one bulk copies into stages that are used again.
-RACECHECK_MISJUDGES = {
-    "dsa_attention": lambda version: version < (2026, 4),
-    "gdn_prefill": lambda version: version >= (2026, 4),
-}
+# Ordered accesses that a version of racecheck reports, and how many pairs at most (docs/log.md,
+# 2026-12-01): CUDA 13.0's loses barriers by number, a later one reports bulk copies into stages.
+LATER = (2026, 4)
+MISJUDGED_BEFORE = {("dsa_attention", "0c23b10c"): 4, ("dsa_attention", "564007ac"): 5}
+MISJUDGED_SINCE = {("gdn_prefill", "6f1ad833"): 11}
 BEYOND = """
 
 honest = run
@@ -88,11 +87,14 @@ def sanitize():
 
 @pytest.mark.parametrize(("room", "workload", "tool"), CALLS)
 def test_an_honest_call_has_no_errors(sanitize, room, workload, tool):
-    version = read_version(_program())
-    numbers = tuple(int(number) for number in version.split(".")) if version != "unknown" else ()
-    if tool == "racecheck" and RACECHECK_MISJUDGES.get(room, lambda _: False)(numbers):
-        pytest.skip(f"racecheck {version} reports accesses of {room} that are ordered")
     code, text = sanitize(room, tool, workload)
+    version = tuple(int(number) for number in (read_version(_program()) or "0").split("."))
+    misjudged = MISJUDGED_SINCE if version >= LATER else MISJUDGED_BEFORE
+    most = misjudged.get((room, workload), 0) if tool == "racecheck" else 0
+    reported = re.search(r"racecheck: (\d+) errors: Error: Race reported", text)
+    if most and reported:
+        assert int(reported[1]) <= most, text
+        return
     assert code == ExitCode.OK, text
 
 

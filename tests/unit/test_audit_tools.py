@@ -134,7 +134,7 @@ def test_a_sanitizer_beside_the_toolkit_is_found(tmp_path):
     ("said", "version"),
     [
         ("NVIDIA (R) Compute Sanitizer\\nVersion 2025.3.1.0 (build 36400806)", "2025.3.1.0"),
-        ("no such thing", "unknown"),
+        ("no such thing", None),
     ],
 )
 def test_the_version_is_what_the_program_says(tmp_path, said, version):
@@ -142,7 +142,7 @@ def test_the_version_is_what_the_program_says(tmp_path, said, version):
     program.write_text(f"#!/bin/sh\nprintf '{said}'\n")
     program.chmod(0o755)
     assert read_version(str(program)) == version
-    assert read_version(str(tmp_path / "absent")) == "unknown"
+    assert read_version(str(tmp_path / "absent")) is None
 
 
 # Runs with a fake tool
@@ -164,6 +164,7 @@ def tools(tmp_path, monkeypatch):
     monkeypatch.setattr(sanitizers, "jobs_of", lambda *_: [job])
     monkeypatch.setattr(sanitizers, "hold_device", lambda facts: io.StringIO())
     monkeypatch.setattr(sanitizers, "find_program", lambda: "compute-sanitizer")
+    monkeypatch.setattr(sanitizers, "read_version", lambda _: "2025.3.1.0")
     monkeypatch.setattr(sanitizers, "find_target", lambda *_: ("rows", plan.packed))
     return SimpleNamespace(root=tmp_path)
 
@@ -256,6 +257,7 @@ def test_every_tool_runs_and_a_clean_call_is_well(tools):
     code, text, seen = sanitize(tools, {"racecheck": NO_RACE})
     assert code == ExitCode.OK and tuple(seen) == TOOLS
     assert [f"{tool}: 0 errors" in text for tool in TOOLS] == [True] * 4
+    assert "compute-sanitizer 2025.3.1.0" in text.splitlines()[0]
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
