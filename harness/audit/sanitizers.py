@@ -7,6 +7,7 @@ it would own the bytes beside a tensor, and a write to them would be no error.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -62,10 +63,10 @@ BUILT_WITH = {
     "initcheck": ("TOLD_IS_CLEARED",),
 }
 _SUMMARIES = (
-    re.compile(r"^=+ ERROR SUMMARY: (?P<errors>\d+) errors?"),
+    re.compile(r"^=+ ERROR SUMMARY: (?P<errors>\d{1,15}) errors?"),
     re.compile(
-        r"^=+ RACECHECK SUMMARY: \d+ hazards? displayed "
-        r"\((?P<errors>\d+) errors?, (?P<warnings>\d+) warnings?\)"
+        r"^=+ RACECHECK SUMMARY: \d{1,15} hazards? displayed "
+        r"\((?P<errors>\d{1,15}) errors?, (?P<warnings>\d{1,15}) warnings?\)"
     ),
 )
 # The first line of a report: its details are indented, the tool's own lines are named here.
@@ -97,7 +98,7 @@ def find_program(environment: Mapping[str, str] | None = None) -> str:
     for folder in filter(None, folders):
         for place in PLACES:
             path = Path(folder) / place / PROGRAM
-            if found is None and path.is_file():
+            if found is None and path.is_file() and os.access(path, os.X_OK):
                 found = str(path)
     if found is None:
         raise ToolMissing(
@@ -194,27 +195,28 @@ def run_process(
     Raises TookTooLong.
     """
     limit_s = TIME_LIMIT_S if limit_s is None else limit_s
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env={**without_secrets(environment), MARK: make_mark()},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired as error:
-            raise TookTooLong(
-                f"{command[0]}: no end within {limit_s:g} s; name smaller workloads"
-            ) from error
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, output
+    # A file, not a pipe: a child that outlives the command would keep a pipe open.
+    with tempfile.TemporaryFile() as said:
+        with subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**without_secrets(environment), MARK: make_mark()},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process:
+            try:
+                process.wait(limit_s)
+            except subprocess.TimeoutExpired as error:
+                raise TookTooLong(
+                    f"{command[0]}: no end within {limit_s:g} s; name smaller workloads"
+                ) from error
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        said.seek(0)
+        return process.returncode, said.read().decode(errors="replace")
 
 
 def run_sanitizers(

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from harness.config import load_workspace
-from harness.controller.archive import ATTEMPTS, DECISIONS
+from harness.controller.archive import ATTEMPTS, DECISIONS, Archive
 from harness.controller.decision import GATE, PROMOTE, REPLAY, SWEEP, Result, objection
 from harness.errors import ExitCode, UsageError
 from harness.evaluate.progress import SweepProgress
@@ -17,7 +17,7 @@ from harness.files import expand_home
 from harness.records.strict_json import MAX_SEED, Fields
 from harness.search.folder import FolderProposer
 from harness.search.live import LiveEvaluator
-from harness.search.loop import run_search
+from harness.search.loop import run_search, settings_to_resume
 from harness.search.planning import Search, Settings
 from harness.search.session import open_search
 
@@ -79,16 +79,19 @@ def _judge(
     commit: str | None,
 ) -> int:
     workspace = load_workspace()
+    if resume and abandon:
+        raise UsageError("--resume goes on with a run, --abandon gives it up; choose one")
     path = expand_home(candidate)
     if Path(path).is_dir():
         raise UsageError(f"{path}: expected one candidate; `tune --folder` takes a folder")
     proposer = FolderProposer(workspace, path)
+    name = workspace.room(room).name
     settings = Settings(rounds=1, candidates=1, islands=1, seed=seed, until=until)
+    if resume:
+        settings = settings_to_resume(Archive(workspace.root, name), until)
     with (
         SweepProgress() as progress,
-        LiveEvaluator(
-            workspace, workspace.room(room).name, progress, seed=seed, commit=commit
-        ) as evaluator,
+        LiveEvaluator(workspace, name, progress, seed=settings.seed, commit=commit) as evaluator,
         open_search(
             workspace, room, settings, proposer, evaluator, evaluator.facts.slug, progress.note
         ) as search,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from harness.config import Workspace, load_workspace
+from harness.controller.archive import Archive
 from harness.devices import read_facts
 from harness.errors import ExitCode, UsageError
 from harness.evaluate.progress import SweepProgress
@@ -14,7 +15,7 @@ from harness.records.strict_json import MAX_SEED
 from harness.search.command import DEFAULT_TIMEOUT_S, CommandProposer
 from harness.search.folder import FolderProposer
 from harness.search.live import LiveEvaluator
-from harness.search.loop import run_search
+from harness.search.loop import run_search, settings_to_resume
 from harness.search.planning import Settings
 from harness.search.proposers import Proposer
 from harness.search.session import open_search, parameter_proposer
@@ -96,10 +97,12 @@ def tune(
         workspace, workspace.room(room).name, command, command_limit_s, folder, facts.capability
     )
     settings = Settings(rounds, candidates, sweeps, islands, seed, budget_s)
+    if resume:
+        settings = settings_to_resume(Archive(workspace.root, room), settings.until)
     with (
         SweepProgress() as progress,
         LiveEvaluator(
-            workspace, room, progress, seed=seed, commit=commit, facts=facts
+            workspace, room, progress, seed=settings.seed, commit=commit, facts=facts
         ) as evaluator,
         open_search(
             workspace, room, settings, proposer, evaluator, evaluator.facts.slug, progress.note

@@ -34,13 +34,11 @@ def run_search(search: Search, *, resume: bool = False, abandon: bool = False) -
 
 def _start(search: Search, resume: bool, abandon: bool) -> tuple[Position, Search]:
     """The position to go on from, and the search with the settings that belong to it."""
+    if resume:
+        return _continue(search)
     archive = search.archive
     runs = archive.runs()
     manifest = archive.read_manifest(runs[-1]) if runs else None
-    if resume:
-        if manifest is None:
-            raise UsageError(f"{search.room}: no run to resume; start one without --resume")
-        return _continue(search, manifest)
     if manifest is not None and manifest.get("stop") is None:
         if not abandon:
             raise UsageError(
@@ -57,15 +55,38 @@ def _start(search: Search, resume: bool, abandon: bool) -> tuple[Position, Searc
     return position, search
 
 
-def _continue(search: Search, manifest: Mapping[str, Any]) -> tuple[Position, Search]:
-    source = str(search.archive.manifest_path(search.archive.runs()[-1]))
-    position, settings, proposer = read_manifest(manifest, source)
+def settings_to_resume(archive: Archive, until: str) -> Settings:
+    """Those of the room's last run, which `resume` goes on with: who measures needs its seed.
+
+    until: the last stage that is asked for now. Raises UsageError where there is no run, or one
+    that is to go farther or less far, RecordError where its manifest is damaged.
+    """
+    position, settings, _ = _read_last(archive)
+    if settings.until != until:
+        raise UsageError(
+            f"{archive.room}: run {position.run} goes as far as {settings.until}, got {until}; "
+            "resume it by the command that began it, or give it up with --abandon"
+        )
+    return settings
+
+
+def _continue(search: Search) -> tuple[Position, Search]:
+    settings = settings_to_resume(search.archive, search.settings.until)
+    position, _, proposer = _read_last(search.archive)
     if proposer != search.proposer.describe():
         raise UsageError(
             f"{search.room}: run {position.run} was proposed by {proposer}, got "
             f"{search.proposer.describe()}; resume it as it was started, or use --abandon"
         )
     return position, replace(search, settings=settings)
+
+
+def _read_last(archive: Archive) -> tuple[Position, Settings, str]:
+    runs = archive.runs()
+    manifest = archive.read_manifest(runs[-1]) if runs else None
+    if manifest is None:
+        raise UsageError(f"{archive.room}: no run to resume; start one without --resume")
+    return read_manifest(manifest, str(archive.manifest_path(runs[-1])))
 
 
 def read_manifest(manifest: Mapping[str, Any], source: str) -> tuple[Position, Settings, str]:

@@ -7,6 +7,7 @@ same promotion can be finished, or undone, later; a file that holds neither is s
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 
 from harness.config import Workspace
@@ -64,10 +65,10 @@ def _refuse_foreign(
 
 
 def _write(workspace: Workspace, room: str, wanted: Mapping[str, str]) -> None:
-    """Changed files first, removals last. What a killed write leaves lies outside the room: inside
-    it would keep the room from being packed."""
-    folder = workspace.root / "solutions" / room
-    outside = workspace.root / "traces" / "search" / room / "incoming"
+    """Changed files first, removals last. What a killed write leaves lies beside the room: inside
+    it would keep the room from being packed, and elsewhere may be another filesystem."""
+    folder = (workspace.root / "solutions" / room).resolve()
+    outside = folder.parent / f".incoming-{room}"
     found = read_room(workspace, room)
     for name, text in wanted.items():
         if found.get(name) != text:
@@ -75,3 +76,4 @@ def _write(workspace: Workspace, room: str, wanted: Mapping[str, str]) -> None:
             os.replace(outside / name, folder / name)
     for name in found.keys() - wanted.keys():
         (folder / name).unlink()
+    shutil.rmtree(outside, ignore_errors=True)

@@ -1,5 +1,6 @@
 """Other people's tools: compute-sanitizer's logs, NCU's tables, CUPTI's records."""
 
+import contextlib
 import io
 import itertools
 import re
@@ -126,7 +127,10 @@ def test_a_missing_sanitizer_is_named_with_where_it_was_looked_for(tmp_path, mon
 def test_a_sanitizer_beside_the_toolkit_is_found(tmp_path):
     program = tmp_path / "compute-sanitizer" / "compute-sanitizer"
     program.parent.mkdir()
-    program.touch()
+    program.touch(mode=0o644)
+    with contextlib.suppress(ToolMissing):  # the machine may have one elsewhere
+        assert find_program({"PATH": "", "CUDA_HOME": str(tmp_path)}) != str(program)
+    program.chmod(0o755)
     assert find_program({"PATH": "", "CUDA_HOME": str(tmp_path)}) == str(program)
 
 
@@ -341,6 +345,15 @@ def test_a_command_ends_with_its_children_when_it_takes_too_long(tmp_path, monke
     deadline = time.monotonic() + 5.0
     while child.exists() and " Z " not in child.read_text():
         assert time.monotonic() < deadline
+
+
+def test_a_child_that_outlives_a_command_ends_with_it_and_is_not_waited_for(tmp_path):
+    script, began = "sleep 60 & echo $! > child; echo done", time.monotonic()
+    got = run_process(("/bin/sh", "-c", script), {"PATH": "/bin:/usr/bin"}, tmp_path, 30.0)
+    assert got == (0, "done\n") and time.monotonic() - began < 20.0
+    child = sanitizers.Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    while child.exists() and " Z " not in child.read_text():
+        assert time.monotonic() - began < 25.0
 
 
 def test_a_command_gives_its_exit_code_and_output(tmp_path):

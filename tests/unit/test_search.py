@@ -2,15 +2,18 @@
 
 import dataclasses
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 from harness.controller.archive import ATTEMPTS, DECISIONS
-from harness.controller.decision import ARCHIVE, CONFIRMATION, GATE, PROMOTE, REJECT, SWEEP
+from harness.controller.decision import ARCHIVE, CONFIRMATION, GATE, PROMOTE, REJECT, REPLAY, SWEEP
 from harness.controller.state import Profile
 from harness.errors import HarnessError, UsageError
 from harness.packing import pack
-from harness.search.candidates import read_room
+from harness.search.candidates import pack_sources, read_room
+from harness.search.loop import settings_to_resume
 from harness.search.planning import Settings
 from harness.search.promotion import promote, require_unchanged, restore
 from tests.unit.search_room import (
@@ -280,6 +283,32 @@ def test_an_unfinished_run_is_not_forgotten(room):
 def test_nothing_to_resume_is_an_error(room):
     with pytest.raises(UsageError, match="no run to resume"):
         room.run(resume=True)
+
+
+def test_a_run_is_resumed_by_what_began_it_and_with_its_seed(room):
+    with pytest.raises(UsageError, match="no run to resume"):
+        settings_to_resume(room.archive, REPLAY)
+    room.run(settings=dataclasses.replace(room.settings, until=GATE, seed=7))
+    with pytest.raises(UsageError, match=r"run r001 goes as far as gate, got replay; resume it by"):
+        room.run(resume=True)
+    assert settings_to_resume(room.archive, GATE).seed == 7
+
+
+def test_a_promotion_needs_nothing_but_the_rooms_filesystem(room, monkeypatch):
+    """A rename reaches no other filesystem, and traces/ may lie on one."""
+    replace, renamed = os.replace, []
+
+    def rename(source, target):
+        renamed.append((Path(source), Path(target)))
+        replace(source, target)
+
+    monkeypatch.setattr("harness.search.promotion.os.replace", rename)
+    before = read_room(room.workspace, ROOM)
+    after = {**before, "kernel.py": KERNEL + "# more\n"}
+    promote(room.workspace, ROOM, before, after, pack_sources(room.workspace, ROOM, after).sha256)
+    inside = [source for source, target in renamed if target == room.folder / "kernel.py"]
+    assert [source.parent.parent for source in inside] == [room.folder.parent]
+    assert sorted(path.name for path in room.folder.parent.iterdir()) == ["common", ROOM]
 
 
 def test_a_finished_run_stays_finished(room):

@@ -309,6 +309,7 @@ def test_a_candidate_that_is_the_baseline_is_no_success(room):
         (["tune", "gdn_decode", "--command", "x", "--folder", "y"], "choose one"),
         (["gate", "gdn_decode", "no-such-file.json"], "no such file or folder"),
         (["promote", "gdn_decode", "docs"], "expected one candidate"),
+        (["gate", "gdn_decode", "c.json", "--resume", "--abandon"], "choose one"),
         (["explain", "zzzz"], "zzzz: no"),
         (["history", "nowhere"], "room: expected one of"),
     ],
