@@ -1,12 +1,14 @@
 """The archives of all rooms as one sqlite file, for questions across runs.
 
 traces/search/index.sqlite holds nothing of its own: it is made again whenever a file of an archive
-has changed, and may be deleted at any time.
+has changed, or it does not read as it was written, and may be deleted at any time. Where it cannot
+be written, the index is in memory alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import sqlite3
@@ -16,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.controller.archive import ATTEMPTS, DECISIONS, Archive
+from harness.files import file_sha256
 
+TABLES = ("candidate", "measurement", "decision", "round")
 SCHEMA = """
-CREATE TABLE source (stamp TEXT NOT NULL);
+CREATE TABLE source (stamp TEXT NOT NULL, rows_sha256 TEXT NOT NULL);
 CREATE TABLE candidate (
     room TEXT, name TEXT, sha256 TEXT, round TEXT, direction TEXT, parent TEXT, island INTEGER,
     lines_added INTEGER, refused TEXT
@@ -32,8 +36,6 @@ CREATE TABLE round (
     room TEXT, round TEXT, state TEXT, direction TEXT, label TEXT, best TEXT, gain REAL,
     device_s REAL
 );
-CREATE INDEX candidate_name ON candidate (name);
-CREATE INDEX measurement_candidate ON measurement (candidate);
 """
 
 
@@ -43,11 +45,10 @@ def index_path(root: Path) -> Path:
 
 @contextlib.contextmanager
 def open_index(root: Path) -> Iterator[sqlite3.Connection]:
-    """The index of a checkout, made again where an archive has changed since."""
+    """The index of a checkout, made again where an archive has changed since. Raises RecordError
+    for an archive that is damaged."""
     path, stamp = index_path(root), _stamp(root)
-    if _read_stamp(path) != stamp:
-        _rebuild(root, path, stamp)
-    with contextlib.closing(sqlite3.connect(path)) as connection:
+    with contextlib.closing(_open_kept(path, stamp) or _make(root, path, stamp)) as connection:
         connection.row_factory = sqlite3.Row
         yield connection
 
@@ -60,40 +61,72 @@ def archives(root: Path) -> list[Archive]:
 
 
 def _stamp(root: Path) -> str:
-    """Append-only files are known by their sizes. The schema is part of it: a newer harness makes
-    the file anew."""
-    sizes = {
-        path.relative_to(root).as_posix(): path.stat().st_size
+    """What the index is made from. The schema is part of it: a newer harness makes the file
+    anew."""
+    contents = {
+        path.relative_to(root).as_posix(): file_sha256(path)
         for path in sorted((root / "results" / "search").glob("*/*.jsonl"))
+        if path.is_file()
     }
-    return json.dumps([SCHEMA, sizes])
+    return json.dumps([SCHEMA, contents])
 
 
-def _read_stamp(path: Path) -> str | None:
-    if not path.exists():
+def _open_kept(path: Path, stamp: str) -> sqlite3.Connection | None:
+    """The file's index, where it is of this stamp and holds what was written."""
+    try:
+        if not path.is_file():
+            return None
+        connection = sqlite3.connect(path)
+    except (OSError, sqlite3.Error):
         return None
     try:
-        with contextlib.closing(sqlite3.connect(path)) as connection:
-            row = connection.execute("SELECT stamp FROM source").fetchone()
-    except sqlite3.DatabaseError:  # of another schema, or damaged: it is made again
-        return None
-    return None if row is None else str(row[0])
+        kept = connection.execute("SELECT stamp, rows_sha256 FROM source").fetchone()
+        if kept == (stamp, _rows_sha256(connection)):
+            return connection
+    except sqlite3.Error:  # of another schema, or damaged
+        pass
+    connection.close()
+    return None
 
 
-def _rebuild(root: Path, path: Path, stamp: str) -> None:
+def _make(root: Path, path: Path, stamp: str) -> sqlite3.Connection:
+    """A new index, kept in the file where that can be written."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript(SCHEMA)
+        for archive in archives(root):
+            _insert(connection, archive)
+        values = (stamp, _rows_sha256(connection))
+        connection.execute("INSERT INTO source VALUES (?, ?)", values)
+        connection.commit()
+        with contextlib.suppress(OSError, sqlite3.Error):  # a full disk, a read-only tree
+            _keep(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _rows_sha256(connection: sqlite3.Connection) -> str:
+    """Reading every row is also what finds a damaged file."""
+    digest = hashlib.sha256()
+    for table in TABLES:
+        for row in connection.execute(f"SELECT * FROM {table}"):
+            digest.update(f"{table} {row!r}\n".encode())
+    return digest.hexdigest()
+
+
+def _keep(connection: sqlite3.Connection, path: Path) -> None:
+    """Write the index to its file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     os.close(descriptor)
     try:
-        with contextlib.closing(sqlite3.connect(partial)) as connection:
-            connection.executescript(SCHEMA)
-            connection.execute("INSERT INTO source VALUES (?)", (stamp,))
-            for archive in archives(root):
-                _insert(connection, archive)
-            connection.commit()
+        with contextlib.closing(sqlite3.connect(partial)) as file:
+            connection.backup(file)
         os.replace(partial, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(partial)
         raise
 

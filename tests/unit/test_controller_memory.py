@@ -1,6 +1,8 @@
 """What the controller keeps: closed rounds, keyed lines, the index, frozen regimes."""
 
+import contextlib
 import dataclasses
+import os
 import sqlite3
 
 import pytest
@@ -17,29 +19,8 @@ from harness.controller.regimes import (
 from harness.errors import RecordError
 from tests import sample_records
 from tests.sample_compare import compare_record
+from tests.sample_search import NAME, decision_line, measured_line, proposal_line
 from tests.unit.test_controller import closed
-
-RESULT = {
-    "workloads": 3,
-    "passed": 3,
-    "failure": None,
-    "lost": None,
-    "score": 1.1,
-    "low": 1.0,
-    "high": 1.2,
-    "geometric_mean": 1.1,
-    "ratio_of_means": 1.1,
-    "fast": [],
-    "slow": [],
-}
-PROPOSAL = {
-    "name": "gdn_decode-aaaaaaaa",
-    "sha256": "a" * 64,
-    "parent": None,
-    "island": 0,
-    "lines_added": 0,
-    "refused": None,
-}
 
 
 @pytest.fixture
@@ -48,14 +29,11 @@ def archive(tmp_path):
 
 
 def fill(archive, run="run"):
-    head = {"round": f"{run}/000", "direction": "a"}
-    proposals = {**head, "stage": "proposal", "proposals": [PROPOSAL]}
-    archive.step(ATTEMPTS, f"{run}/000/proposal", lambda: proposals)
-    gate = {**head, "stage": "gate", "results": {PROPOSAL["name"]: RESULT}, "record": None}
-    archive.step(ATTEMPTS, f"{run}/000/gate", lambda: gate)
-    decision = {"candidate": PROPOSAL["name"], "label": "archive only", "reason": "why"}
-    archive.step(DECISIONS, f"{run}/000", lambda: decision)
-    archive.step(MEMORY, f"{run}/000", lambda: closed(run=run).to_json())
+    key = f"{run}/000"
+    archive.step(ATTEMPTS, f"{key}/proposal", lambda: proposal_line(key))
+    archive.step(ATTEMPTS, f"{key}/gate", lambda: measured_line(key))
+    archive.step(DECISIONS, key, lambda: decision_line(key))
+    archive.step(MEMORY, key, lambda: closed(run=run).to_json())
 
 
 def test_a_step_is_made_once(archive):
@@ -63,11 +41,12 @@ def test_a_step_is_made_once(archive):
 
     def make():
         made.append(1)
-        return {"value": len(made)}
+        return proposal_line("k", known=len(made))
 
-    assert archive.step(ATTEMPTS, "k", make) == {"key": "k", "value": 1}
-    assert archive.step(ATTEMPTS, "k", make)["value"] == 1
-    assert Archive(archive.root, archive.room).step(ATTEMPTS, "k", make)["value"] == 1
+    assert archive.step(ATTEMPTS, "k/proposal", make) == proposal_line("k", known=1)
+    assert archive.step(ATTEMPTS, "k/proposal", make)["known"] == 1
+    fresh = Archive(archive.root, archive.room)
+    assert fresh.step(ATTEMPTS, "k/proposal", make)["known"] == 1
     assert made == [1]
 
 
@@ -76,19 +55,19 @@ def test_a_step_that_fails_leaves_nothing(archive):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        archive.step(ATTEMPTS, "k", broken)
-    assert not archive.path(ATTEMPTS).exists()
-    assert archive.step(ATTEMPTS, "k", lambda: {"value": 2})["value"] == 2
+        archive.step(DECISIONS, "k", broken)
+    assert not archive.path(DECISIONS).exists()
+    assert archive.step(DECISIONS, "k", lambda: decision_line("k")) == decision_line("k")
 
 
 def test_a_torn_line_is_made_again(archive):
-    archive.step(ATTEMPTS, "a", lambda: {"value": 1})
-    with archive.path(ATTEMPTS).open("a") as file:
+    archive.step(DECISIONS, "a", lambda: decision_line("a"))
+    with archive.path(DECISIONS).open("a") as file:
         file.write('{"key": "b", "val')
     fresh = Archive(archive.root, archive.room)
     with pytest.warns(UserWarning, match="torn|left out"):
-        assert fresh.step(ATTEMPTS, "b", lambda: {"value": 3})["value"] == 3
-    assert list(Archive(archive.root, archive.room).lines(ATTEMPTS)) == ["a", "b"]
+        assert fresh.step(DECISIONS, "b", lambda: decision_line("b")) == decision_line("b")
+    assert list(Archive(archive.root, archive.room).lines(DECISIONS)) == ["a", "b"]
 
 
 def test_a_closed_round_survives_its_json(archive):
@@ -119,7 +98,7 @@ def test_the_index_follows_the_archive_and_can_be_made_again(archive):
     fill(archive)
     with open_index(archive.root) as index:
         found = index.execute("SELECT name, direction FROM candidate").fetchall()
-        assert [tuple(row) for row in found] == [(PROPOSAL["name"], "a")]
+        assert [tuple(row) for row in found] == [(NAME, "a")]
     fill(archive, "next")
     with open_index(archive.root) as index:
         assert index.execute("SELECT count(*) FROM round").fetchone()[0] == 2
@@ -134,20 +113,81 @@ def test_an_unchanged_archive_is_not_read_again(archive, monkeypatch):
     fill(archive)
     with open_index(archive.root):
         pass
-    monkeypatch.setattr("harness.controller.index._rebuild", lambda *_: pytest.fail("rebuilt"))
+    monkeypatch.setattr("harness.controller.index._make", lambda *_: pytest.fail("made again"))
     with open_index(archive.root) as index:
         assert index.execute("SELECT count(*) FROM decision").fetchone()[0] == 1
 
 
-def test_a_damaged_index_is_made_again(archive):
+def damage_page(data):
+    """The last page of the file, where rows lie."""
+    return data[:-4096] + b"\xff" * 4096
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"no database" * 99,
+        lambda data: data[: len(data) // 2],
+        damage_page,
+        lambda data: data.replace(b"archive only", b"archiv\xff only"),
+        lambda data: data.replace(b"archive only", b"archive lone"),
+        lambda data: b"",
+    ],
+)
+def test_a_damaged_index_is_made_again(archive, damage):
     fill(archive)
-    index_path(archive.root).parent.mkdir(parents=True)
-    index_path(archive.root).write_text("no database" * 99)
+    with open_index(archive.root) as index:
+        before = list(index.iterdump())
+    path = index_path(archive.root)
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert path.read_bytes() != whole
+    with open_index(archive.root) as index:
+        assert list(index.iterdump()) == before
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        assert list(other.iterdump()) == before, "the file is whole again"
+
+
+def test_an_edit_of_the_same_length_is_seen(archive):
+    fill(archive)
+    with open_index(archive.root):
+        pass
+    path = archive.path(MEMORY)
+    then = path.stat()
+    path.write_text(path.read_text().replace('"measured"', '"imagined"').replace("10.0", "99.0"))
+    os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+    assert path.stat().st_size == then.st_size
+    with open_index(archive.root) as index:
+        assert index.execute("SELECT device_s FROM round").fetchone()[0] == 99.0
+
+
+def folder_instead(path):
+    path.mkdir(parents=True)
+
+
+def file_above(path):
+    path.parent.parent.mkdir()
+    path.parent.write_text("")
+
+
+@pytest.mark.parametrize("obstruct", [folder_instead, file_above])
+def test_where_the_index_cannot_be_kept_it_is_in_memory(archive, obstruct):
+    fill(archive)
+    obstruct(index_path(archive.root))
     with open_index(archive.root) as index:
         assert index.execute("SELECT count(*) FROM candidate").fetchone()[0] == 1
-    with sqlite3.connect(index_path(archive.root)) as other:
-        assert other.execute("SELECT count(*) FROM source").fetchone()[0] == 1
-    other.close()
+    assert not index_path(archive.root).is_file()
+    assert list(archive.root.rglob(".index*")) == [], "nothing half-written"
+
+
+def test_a_full_disk_leaves_the_index_in_memory(archive, monkeypatch):
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    fill(archive)
+    monkeypatch.setattr("harness.controller.index._keep", full)
+    with open_index(archive.root) as index:
+        assert index.execute("SELECT count(*) FROM round").fetchone()[0] == 1
 
 
 # Regimes
