@@ -6,6 +6,7 @@
     supervisor   stalling, cycles, regressions, plateaus; what is blocked, what is recommended
     memory       closed rounds, one a line
     regimes      which few workloads stand for all
+    lines        what a line of attempts or decisions holds
     archive      results/search/<room>: attempts, decisions, memory, runs
     index        the archive as a sqlite file that can be made again at any time
 

@@ -15,18 +15,22 @@ room's sources are all that a run needs to go on, on this machine or another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.compare.record import CompareRecord, load_compare
 from harness.compare.record import to_text as compare_text
+from harness.controller.lines import check_attempt, check_decision
 from harness.controller.memory import ClosedRound
 from harness.errors import RecordError
 from harness.files import write_atomically
 from harness.records import append_line, dump_document, read_json, read_lines
+from harness.records.strict_json import Fields
 
 ATTEMPTS, DECISIONS, MEMORY = "attempts", "decisions", "memory"
+_RUN = re.compile(r"r([0-9]{1,9})")
 
 
 class Archive:
@@ -42,10 +46,14 @@ class Archive:
         return self.folder / f"{kind}.jsonl"
 
     def lines(self, kind: str) -> dict[str, dict[str, Any]]:
-        """The lines of a file by key, oldest first."""
+        """The lines of a file by key, oldest first. Raises RecordError for one whose values are not
+        what a round writes: left out, its step would be done again."""
         if kind not in self._lines:
-            entries = read_lines(self.path(kind), _read_keyed)
-            self._lines[kind] = {str(entry["key"]): entry for entry in entries}
+            found = {}
+            for source, entry in read_lines(self.path(kind), _read_keyed):
+                _check(kind, entry, source)
+                found[str(entry["key"])] = entry
+            self._lines[kind] = found
         return self._lines[kind]
 
     def step(self, kind: str, key: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
@@ -78,8 +86,15 @@ class Archive:
         return load_compare(self.root / label)
 
     def runs(self) -> list[str]:
-        """Every run of the room, oldest first."""
-        return sorted((path.stem for path in self.folder.glob("runs/r*.json")), key=run_number)
+        """Every run of the room, oldest first. Raises RecordError for a file that is no run's."""
+        paths = list(self.folder.glob("runs/r*.json"))
+        for path in paths:
+            if not _RUN.fullmatch(path.stem):
+                raise RecordError(
+                    f"{path}: expected the manifest of a run, such as r001.json, got this name; "
+                    "move it elsewhere"
+                )
+        return sorted((path.stem for path in paths), key=run_number)
 
     def manifest_path(self, run: str) -> Path:
         return self.folder / "runs" / f"{run}.json"
@@ -108,10 +123,23 @@ class Archive:
 
 def run_number(run: str) -> int:
     """Of a name such as r012; 0 where it is none."""
-    return int(run[1:]) if run[:1] == "r" and run[1:].isdigit() else 0
+    match = _RUN.fullmatch(run)
+    return int(match[1]) if match else 0
 
 
-def _read_keyed(values: Any, source: str) -> dict[str, Any]:
+def _read_keyed(values: Any, source: str) -> tuple[str, dict[str, Any]]:
+    """Where a line stands, and the line."""
     if not isinstance(values, dict) or not isinstance(values.get("key"), str):
         raise RecordError(f"{source}: expected an object with a key, got {values!r}")
-    return values
+    return source, values
+
+
+def _check(kind: str, entry: dict[str, Any], source: str) -> None:
+    try:
+        if kind == MEMORY:
+            ClosedRound.from_json(entry, source)
+        else:
+            check = check_attempt if kind == ATTEMPTS else check_decision
+            check(Fields(source, "", entry))
+    except RecordError as error:
+        raise RecordError(f"{error}; mend that line, or restore the file from git") from error

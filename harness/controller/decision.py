@@ -61,8 +61,8 @@ class Result:
         result = Result(
             workloads=table.count("workloads"),
             passed=table.count("passed"),
-            failure=_text(table, "failure"),
-            lost=_text(table, "lost"),
+            failure=table.optional_text("failure"),
+            lost=table.optional_text("lost"),
             score=_number(table, "score"),
             low=_number(table, "low"),
             high=_number(table, "high"),
@@ -72,6 +72,9 @@ class Result:
             slow=tuple(table.take("slow", list)),
         )
         table.done()
+        for key, value in (("low", result.low), ("high", result.high)):
+            if (value is None) != (result.score is None):
+                raise table.fail(key, "a number where score is one, else null", value)
         return result
 
 
@@ -219,10 +222,6 @@ def _object_to_gate(result: Result) -> Decision | None:
 
 def _show(result: Result) -> str:
     return f"{result.score:.4f} [{result.low:.4f}, {result.high:.4f}]"
-
-
-def _text(table: Fields, key: str) -> str | None:
-    return None if table.is_null(key) else table.text(key)
 
 
 def _number(table: Fields, key: str) -> float | None:

@@ -80,7 +80,7 @@ class ClosedRound:
             known=table.count("known"),
             refused=table.count("refused"),
             passed_gate=table.count("passed_gate"),
-            best=None if table.is_null("best") else table.text("best"),
+            best=table.optional_text("best"),
             label=table.text("label"),
             reason=table.text("reason"),
             is_lost=table.take("is_lost", bool),

@@ -72,10 +72,10 @@ class StateSignature:
             room=table.text("room"),
             regime=table.text("regime"),
             bottleneck=table.text("bottleneck"),
-            limiting_resource=_optional(table, "limiting_resource"),
-            dominant_kernel=_optional(table, "dominant_kernel"),
-            occupancy=_optional(table, "occupancy"),
-            headroom=_optional(table, "headroom"),
+            limiting_resource=table.optional_text("limiting_resource"),
+            dominant_kernel=table.optional_text("dominant_kernel"),
+            occupancy=table.optional_text("occupancy"),
+            headroom=table.optional_text("headroom"),
         )
         table.done()
         if signature.bottleneck not in BOTTLENECKS:
@@ -124,7 +124,3 @@ def _band(value: float | None, bands: Sequence[tuple[float, str]], above: str) -
     if value is None:
         return None
     return next((name for bound, name in bands if value <= bound), above)
-
-
-def _optional(table: Fields, key: str) -> str | None:
-    return None if table.is_null(key) else table.text(key)

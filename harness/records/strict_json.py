@@ -15,6 +15,7 @@ from harness.errors import RecordError
 MAX_DIGITS = 19  # of an integer; sizes and counts have fewer
 MAX_SEED = 2**63 - 1  # a longer one could be written and never read again
 SHORTEST_US, LONGEST_US = 1e-3, 1e12  # CUPTI counts whole ns; 1e12 µs are eleven days
+_SHOWN_CHARACTERS = 200  # of a value in a message
 
 
 def encode(value: Any) -> Any:
@@ -88,13 +89,13 @@ class Fields:
         self.source, self.label = source, label
         if not isinstance(values, dict):
             raise RecordError(
-                f"{source}: {label or 'document'}: expected an object, got {values!r}"
+                f"{source}: {label or 'document'}: expected an object, got {_show(values)}"
             )
         self.values = dict(values)
 
     def fail(self, key: str, expected: str, got: Any) -> RecordError:
         where = f"{self.label}.{key}".lstrip(".")
-        return RecordError(f"{self.source}: {where}: expected {expected}, got {got!r}")
+        return RecordError(f"{self.source}: {where}: expected {expected}, got {_show(got)}")
 
     def take(self, key: str, kind: type) -> Any:
         if key not in self.values:
@@ -112,6 +113,9 @@ class Fields:
             raise self.fail(key, f"text like {pattern.pattern}" if pattern else "text", value)
         return value
 
+    def optional_text(self, key: str) -> str | None:
+        return None if self.is_null(key) else self.text(key)
+
     def number(self, key: str, low: float, high: float = math.inf) -> float:
         value: float = self.take(key, float)
         if not (low <= value <= high and math.isfinite(value)):
@@ -122,6 +126,8 @@ class Fields:
         value: int = self.take(key, int)
         if value < low:
             raise self.fail(key, f"a count of at least {low}", value)
+        if value > MAX_SEED:
+            raise self.fail(key, f"a count of at most {MAX_SEED}", value)
         return value
 
     def has(self, key: str) -> bool:
@@ -194,3 +200,8 @@ class Fields:
     def done(self) -> None:
         if self.values:
             raise self.fail(min(self.values), "no such key", self.values[min(self.values)])
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

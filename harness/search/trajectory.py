@@ -12,6 +12,7 @@ from harness.controller.decision import GATE, PROMOTE, SWEEP
 from harness.controller.index import archives
 from harness.controller.memory import ClosedRound
 from harness.controller.regimes import Regimes, load_regimes, regimes_path
+from harness.errors import RecordError
 
 JUMPS = 2  # marked: the largest promotions but the last
 
@@ -49,7 +50,7 @@ class Trajectory:
 
 
 def read_trajectory(archive: Archive, run: str) -> Trajectory:
-    """What the lines of a run say. Pure but for reading them."""
+    """What the lines of a run say. Pure but for reading them. Raises RecordError."""
     points: list[Point] = []
     best = [(0, 1.0)]
     numbers: dict[str, int] = {}
@@ -69,7 +70,14 @@ def read_trajectory(archive: Archive, run: str) -> Trajectory:
         is_last = position + 1 == len(lines) or lines[position + 1]["round"] != line["round"]
         decision = archive.lines(DECISIONS).get(str(line["round"]))
         if is_last and decision and decision["label"] == PROMOTE:
-            best.append((numbers[decision["candidate"]], base * (1.0 + decision["gain"])))
+            number = numbers.get(decision["candidate"])
+            if number is None:
+                raise RecordError(
+                    f"{archive.path(DECISIONS)}: {line['round']}: candidate: expected one that "
+                    f"{archive.path(ATTEMPTS).name} has results of, got {decision['candidate']}; "
+                    "restore both files from git"
+                )
+            best.append((number, base * (1.0 + decision["gain"])))
     return Trajectory(archive.room, run, tuple(points), tuple(best), len(numbers))
 
 

@@ -28,6 +28,7 @@ from harness.search.planning import Settings
 from tests.sample_compare import compare_record
 from tests.sample_evidence import evidence
 from tests.sample_records import entry, record, row
+from tests.sample_search import decision_line
 from tests.small_checkout import SMALL, small_checkout
 from tests.unit.search_room import ROOM, SearchRoom, analyse_once
 
@@ -107,9 +108,9 @@ def test_promotions_are_the_decisions_of_searches(tmp_path):
     path = tmp_path / DECISIONS.replace("*", "moe")
     path.parent.mkdir(parents=True)
     lines = [
-        {"key": "r001/000", "label": PROMOTE, "sha256": "a" * 64},
-        {"key": "r001/001", "label": REJECT, "sha256": "b" * 64},
-        {"key": "r001/002", "label": ARCHIVE, "sha256": None},
+        decision_line("r001/000", label=PROMOTE, sha256="a" * 64),
+        decision_line("r001/001", label=REJECT, sha256="b" * 64),
+        decision_line("r001/002", label=ARCHIVE, sha256=None, candidate=None, matrix=[]),
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_promotions(tmp_path) == {("moe", "a" * 64)}
