@@ -8,7 +8,7 @@ import click
 
 from harness.config import load_workspace
 from harness.controller.archive import Archive
-from harness.errors import ExitCode
+from harness.errors import ExitCode, UsageError
 from harness.files import write_atomically
 from harness.search.history import describe_history, explain
 
@@ -21,6 +21,8 @@ from harness.search.history import describe_history, explain
 def history(rooms: tuple[str, ...], figures: str | None) -> int:
     """List the rounds of every search, or of these ROOMs, from results/search."""
     workspace = load_workspace()
+    if figures == "":
+        raise UsageError("--figures: expected a folder, got an empty name; . is this folder")
     names = [workspace.room(name).name for name in dict.fromkeys(rooms)]
     for line in describe_history(workspace.root, names):
         click.echo(line)

@@ -59,7 +59,7 @@ def draw_search(searched: Searched) -> list[Figure]:
     """The figures of each run of a room."""
     return [
         *(draw_trajectory(one) for one in searched.trajectories),
-        *(draw_regimes(one) for one in searched.swept),
+        *(draw_regimes(one) for one in searched.swept if _regime_means(one)),
     ]
 
 
@@ -101,27 +101,28 @@ def draw_trajectory(trajectory: Trajectory) -> Figure:
         return Figure(name, caption, to_svg(figure, name, caption))
 
 
+def _regime_means(swept: Swept) -> list[tuple[str, float, float]]:
+    """Label and mean latencies before and after of each regime that has both, in µs."""
+    measured = {row[0]: (row[1], row[2]) for row in swept.matrix}
+    found = []
+    for regime in swept.regimes.regimes:
+        pairs = [measured.get(uuid[:8], (None, None)) for uuid in regime.uuids]
+        pairs = [(base, ours) for base, ours in pairs if base is not None and ours is not None]
+        if pairs:
+            base_us, ours_us = (math.fsum(side) / len(pairs) for side in zip(*pairs, strict=True))
+            found.append((regime.label.replace(", ", "\n"), base_us, ours_us))
+    return found
+
+
 def draw_regimes(swept: Swept) -> Figure:
-    """Mean latency of each regime before and after."""
+    """Mean latency of each regime before and after; one of them at least must have both."""
     regimes, key = swept.regimes, swept.round
     name = f"search-{regimes.room}-{key.partition('/')[0]}-regimes"
     caption = (
         f"Mean latency of {regimes.room} by regime on {regimes.device}, baseline and the candidate "
         f"of {key}; the ratio of the two means above."
     )
-    measured = {str(row[0]): (row[1], row[2]) for row in swept.matrix}
-    labels, before, after = [], [], []
-    for regime in regimes.regimes:
-        pairs = [
-            (float(base), float(ours))
-            for uuid in regime.uuids
-            for base, ours in [measured.get(uuid[:8], (None, None))]
-            if isinstance(base, float | int) and isinstance(ours, float | int)
-        ]
-        if pairs:
-            labels.append(regime.label.replace(", ", "\n"))
-            before.append(math.fsum(base for base, _ in pairs) / len(pairs))
-            after.append(math.fsum(ours for _, ours in pairs) / len(pairs))
+    labels, before, after = zip(*_regime_means(swept), strict=True)
     with drawing():
         figure = new_figure(3.0)
         axes = figure.subplots()

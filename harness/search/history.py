@@ -52,7 +52,7 @@ def explain(root: Path, attempt: str) -> list[str]:
     with open_index(root) as index:
         found = index.execute(
             "SELECT DISTINCT room, name, sha256 FROM candidate "
-            "WHERE name = ?1 OR (length(?1) >= 4 AND sha256 LIKE ?1 || '%')",
+            "WHERE name = ?1 OR (length(?1) >= 4 AND substr(sha256, 1, length(?1)) = lower(?1))",
             (attempt,),
         ).fetchall()
         if len(found) == 1:

@@ -92,11 +92,12 @@ def test_a_checkout_that_was_never_searched_says_how_to_begin(room):
     ]
 
 
-@pytest.mark.parametrize("form", ["name", "hash", "short"])
+@pytest.mark.parametrize("form", ["name", "hash", "short", "upper"])
 def test_a_candidate_is_explained_by_name_or_hash(searched, form):
     decision = decisions(searched)[0]
     sha256 = decision["sha256"]
-    attempt = {"name": decision["candidate"], "hash": sha256, "short": sha256[:7]}[form]
+    forms = {"hash": sha256, "short": sha256[:7], "upper": sha256[:9].upper()}
+    attempt = {"name": decision["candidate"], **forms}[form]
     text = "\n".join(explain(searched.root, attempt))
     for words in (
         sha256, "direction block_v: another block of V", "lineage: gdn_decode-", "<- baseline",
@@ -114,7 +115,10 @@ def test_a_round_is_explained_by_its_key(searched):
     assert f"  {searched.uuids[0][:8]}  " in text, "the matrix"
 
 
-@pytest.mark.parametrize("attempt", ["zzzz", "abc", "r001/099", "moe/r001/001", ROOM, "r001", ""])
+@pytest.mark.parametrize(
+    "attempt",
+    ["zzzz", "abc", "r001/099", "moe/r001/001", ROOM, "r001", "", "%%%%", "____", "%" * 64],
+)
 def test_an_attempt_that_nobody_made_is_an_error_that_shows_what_there_is(searched, attempt):
     with pytest.raises(UsageError, match=f"{attempt}: no such round") as error:
         explain(searched.root, attempt)
@@ -215,6 +219,17 @@ def test_the_report_has_a_chapter_of_searches_where_there_was_one(searched):
     assert [one.name for one in figures_of((section,))] == [f"search-{ROOM}-r001-trajectory"]
 
 
+@pytest.mark.parametrize("row", [None, [2.0, None, None, None], [None, 2.0, None, None]])
+def test_a_sweep_without_latencies_has_no_figure_of_regimes(searched, row):
+    path = regimes_path(searched.root, ROOM)
+    write_atomically(path, dump_document(dataclasses.asdict(searched.regimes()), ("regimes",)))
+    found = read_search(searched.archive)
+    matrix = [] if row is None else [[uuid[:8], *row] for uuid in searched.uuids]
+    bare = dataclasses.replace(found.swept[0], matrix=matrix)
+    drawn = draw_search(dataclasses.replace(found, swept=(bare,)))
+    assert [figure.name for figure in drawn] == [f"search-{ROOM}-r001-trajectory"]
+
+
 # Sessions
 
 
@@ -312,6 +327,7 @@ def test_a_candidate_that_is_the_baseline_is_no_success(room):
         (["gate", "gdn_decode", "c.json", "--resume", "--abandon"], "choose one"),
         (["explain", "zzzz"], "zzzz: no"),
         (["history", "nowhere"], "room: expected one of"),
+        (["history", "--figures", ""], "--figures: expected a folder, got an empty name"),
     ],
 )
 def test_command_lines_that_mean_nothing(arguments, words, capsys):
