@@ -25,6 +25,8 @@ from typing import Any
 from harness.controller.directions import Direction
 from harness.controller.state import BOTTLENECKS
 from harness.errors import ConfigError
+from harness.packing.folders import Source
+from harness.packing.python_source import parse
 from harness.search.constants import limits, locate, replace, table_of
 
 if sys.version_info >= (3, 11):
@@ -116,9 +118,13 @@ class Declaration:
 def load_declaration(root: Path, room: str, sources: Mapping[str, str]) -> Declaration:
     """Read a room's tuning.toml and check it against the room's sources.
 
-    Raises ConfigError that names file, table and key.
+    Raises ConfigError that names file, table and key, and PackingError for a source that is not
+    Python, as packing it does.
     """
     path = root / "solutions" / room / FILE_NAME
+    for name, text in sources.items():
+        if name.endswith(".py"):
+            parse(Source(name, f"solutions/{room}/{name}", text, on_shelf=False))
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -152,7 +158,7 @@ def _read_direction(path: Path, name: str, values: Any) -> TuningDirection:
     hypothesis, answers = values["hypothesis"], values["answers"]
     if not isinstance(hypothesis, str) or not hypothesis:
         raise ConfigError(f"{path}: [{name}] hypothesis: expected text, got {hypothesis!r}")
-    if not isinstance(answers, list) or not set(answers) <= set(BOTTLENECKS):
+    if not isinstance(answers, list) or not all(one in BOTTLENECKS for one in answers):
         raise ConfigError(
             f"{path}: [{name}] answers: expected some of {', '.join(BOTTLENECKS)}, got {answers!r}"
         )

@@ -311,6 +311,18 @@ def test_a_promotion_needs_nothing_but_the_rooms_filesystem(room, monkeypatch):
     assert sorted(path.name for path in room.folder.parent.iterdir()) == ["common", ROOM]
 
 
+def test_a_manifest_with_a_stage_that_is_none_is_refused_and_nothing_is_done(room):
+    room.evaluator.measure = None  # the first round does not end
+    with pytest.raises(TypeError):
+        room.run()
+    text = room.manifest.read_text()
+    room.manifest.write_text(text.replace('"until": "replay"', '"until": "foo"'))
+    before = room.snapshot()
+    with pytest.raises(HarnessError, match="foo"):
+        room.run(resume=True)
+    assert room.snapshot() == before
+
+
 def test_a_finished_run_stays_finished(room):
     room.run()
     before = room.snapshot()

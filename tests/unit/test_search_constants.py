@@ -5,7 +5,7 @@ import pytest
 from harness.config import load_workspace
 from harness.controller.directions import Direction
 from harness.dataset import read_workloads
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PackingError
 from harness.search.candidates import read_room
 from harness.search.constants import limits, locate, replace
 from harness.search.declaration import FILE_NAME, load_declaration
@@ -153,6 +153,8 @@ def test_limits_must_rise(room):
         (TUNING.replace("answers", 'not_on = ["Hopper"]\nanswers', 1), "not_on: expected compute"),
         (TUNING.replace("answers", "not_on = 9.0\nanswers", 1), "not_on: expected compute"),
         (TUNING.replace('["latency"]', '["luck"]'), "answers: expected some of"),
+        (TUNING.replace('["latency"]', "[[]]"), "answers: expected some of"),
+        (TUNING.replace('["latency"]', "[{}]"), "answers: expected some of"),
         (TUNING.replace("[1, 2, 4, 8]", "[2]"), "at least two values"),
         (TUNING.replace("[1, 2, 4, 8]", '["2", "4"]'), "integers"),
         (TUNING.replace("[1, 2, 4, 8]", "[1, 4, 8]"), "stands at 2; expected that among"),
@@ -167,6 +169,14 @@ def test_a_wrong_declaration_says_what_is_wrong(room, text, words):
     with pytest.raises(ConfigError) as caught:
         declare(room, text)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [(KERNEL + "x = (\n", KERNEL.count("\n") + 1), ("x y\n" + KERNEL, 1)]
+)
+def test_a_source_that_is_not_python_is_named_with_its_line(room, text, line):
+    with pytest.raises(PackingError, match=rf"^solutions/{ROOM}/kernel\.py:{line}: "):
+        load_declaration(room.root, ROOM, {"kernel.py": text})
 
 
 def test_directions_of_code_that_does_not_run_there_are_left_out(room):
