@@ -14,6 +14,7 @@ from rich.table import Table
 
 from harness.evaluate.protocol import Outcome, Stage, Status
 from harness.records import format_us
+from harness.records.printable import printable
 
 SLOW_S = 30.0  # from here on a workload is named before it has finished
 
@@ -53,8 +54,8 @@ class SweepProgress:
         self._stop_bar()
 
     def note(self, text: str) -> None:
-        """One line that is not about a workload."""
-        self.console.print(text, markup=False)
+        """One line that is not about a workload. It may name what others chose."""
+        self.console.print(printable(text).replace("\n", " "), markup=False)
 
     def room_started(self, room: str, total: int, reused: int, solution: str) -> None:
         self._room, self._totals[room], self._done[room] = room, total, 0

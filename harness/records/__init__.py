@@ -12,6 +12,7 @@
     files         where records lie, and the judge's identity
     lines         files that grow by one fsynced line at a time
     ledger        traces as they are made
+    printable     text that others chose, without control characters
 
 Nothing here imports torch.
 """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from harness.records.printable import CONTROLS, ESCAPES, printable
+
 LINE_CHARACTERS, DETAIL_CHARACTERS = 160, 240
 HEAD_LINES, TAIL_LINES = 4, 24  # an exception's own words come last
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 _PACKAGES = re.compile(r"(?:/[^\s/:\"']+)+/(?=(?:site|dist)-packages/)")
 _FOLDERS = re.compile(r"(?<![\w.\u2026/-])/(?:[^\s/:\"'<>]+/)+")  # of an absolute path
 
@@ -29,14 +29,9 @@ def shorten_log(text: str, root: str) -> str:
     return "\n".join(lines)
 
 
-def printable(text: str) -> str:
-    """Text without control characters and lone surrogates, which HTML and XML refuse."""
-    return _CONTROLS.sub("\ufffd", _ESCAPES.sub("", text))
-
-
 def one_line(text: str, characters: int = DETAIL_CHARACTERS) -> str:
     """Text on one line, cut, with the last names of its absolute paths."""
-    line = " ".join(_CONTROLS.sub(" ", _ESCAPES.sub("", text)).split())
+    line = " ".join(CONTROLS.sub(" ", ESCAPES.sub("", text)).split())
     return _cut(_FOLDERS.sub("…/", _PACKAGES.sub("", line)), characters)
 
 

@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from harness.compare.statistics import FAST, SLOW
+from harness.records.printable import printable
 from harness.report.document import (
     STALE,
     Block,
@@ -23,7 +24,6 @@ from harness.report.document import (
     Table,
     format_value,
 )
-from harness.report.logs import printable
 from harness.report.tables import escape_markdown, markdown_text, to_markdown
 
 GENERATOR = "harness report"

@@ -6,9 +6,9 @@ import csv
 import io
 import re
 
+from harness.records.printable import printable
 from harness.records.strict_json import dump, encode
 from harness.report.document import Column, Kind, Table, Value, format_value
-from harness.report.logs import printable
 
 _PLAIN = re.compile(r"[\w.:+-]+")  # what a code span may hold without further care
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

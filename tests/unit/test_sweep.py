@@ -326,6 +326,16 @@ def test_a_subset_is_refused_before_it_runs(workspace, tmp_path, monkeypatch):
     assert pool.jobs == []
 
 
+def test_names_that_others_chose_cannot_steer_a_terminal():
+    text = io.StringIO()
+    with SweepProgress(text) as progress:
+        progress.room_started("moe", 2, 0, "name\x1b[2J\x07\nmoe: 0 FAILED\x9b1m")
+        progress.note("    [bold]kept[/bold]")
+    assert text.getvalue() == (
+        "moe: 2 workloads, solution name\ufffd moe: 0 FAILED\ufffd1m\n    [bold]kept[/bold]\n"
+    )
+
+
 @pytest.mark.parametrize("commit", ["main", "abc123", "g" * 40, "a" * 41, "unknown", "A" * 40, ""])
 def test_a_commit_that_is_none_is_refused_before_anything_runs(workspace, commit):
     with pytest.raises(UsageError, match="--commit: expected 7 to 40 hexadecimal digits"):
