@@ -22,6 +22,7 @@ MOVED_BY = (
     "free it, or set FIB_CACHE_PATH for the build cache, "
     + "TVM_FFI_CACHE_DIR for that of native routes"
 )
+KEEPS_RESULTS = "what is measured is kept there; free it, or let this user write there"
 PARTIAL_MARK = ".partial-"  # in the names of files that are being written
 
 

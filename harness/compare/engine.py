@@ -50,7 +50,7 @@ from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Stage, Status
 from harness.evaluate.sweep import dataset_name, read_commit, show_axes
 from harness.evaluate.verdicts import utc_now, whole_seconds
-from harness.files import require_writable
+from harness.files import KEEPS_RESULTS, require_writable
 from harness.records import RETRIED_STATUSES, DatasetIdentity, sole_writer
 from harness.roofline import floor_us, read_data
 from harness.timing import require_timer
@@ -91,7 +91,8 @@ def run_compare(
             f"{describe_no_gpu()}; `python -m harness evaluate` judges correctness without one"
         )
     plans = make_compare_plans(workspace, request, facts)
-    require_writable(*build_caches(), workspace.root / "traces")
+    require_writable(*build_caches())
+    require_writable(workspace.root / "traces", advice=KEEPS_RESULTS)
     for plan in plans:
         if plan.can_run:
             dataset.ensure_blobs(plan.base.dataset_root, plan.base.room, list(plan.base.rows))

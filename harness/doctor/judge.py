@@ -21,7 +21,7 @@ from harness.doctor.check import Check, State, fail, note, ok
 from harness.errors import EnvironmentUnfit, ExitCode
 from harness.evaluate.plan import Request, plan_room
 from harness.evaluate.pool import build_caches
-from harness.files import require_writable
+from harness.files import KEEPS_RESULTS, require_writable
 from harness.packing import PORTABLE, Packed, pack
 from harness.records import all_latest, settings_sha256
 
@@ -226,7 +226,7 @@ def check_cache() -> Check:
 
 def check_ledgers(workspace: Workspace) -> Check:
     folder = workspace.root / "traces"
-    return _check_folder("traces", folder, "free the disk of the checkout")
+    return _check_folder("traces", folder, KEEPS_RESULTS)
 
 
 def check_dataset(workspace: Workspace) -> Check:
@@ -249,7 +249,7 @@ def check_dataset(workspace: Workspace) -> Check:
 
 def _check_folder(name: str, folder: Path, fix: str) -> Check:
     try:
-        require_writable(folder)
+        require_writable(folder, advice=fix)
     except EnvironmentUnfit as error:
         return Check(name, State.FAIL, str(error))
     free_bytes = shutil.disk_usage(folder).free

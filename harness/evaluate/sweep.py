@@ -39,7 +39,7 @@ from harness.evaluate.verdicts import (
     resume_key,
     whole_seconds,
 )
-from harness.files import require_writable
+from harness.files import KEEPS_RESULTS, require_writable
 from harness.records import (
     COMMIT,
     RETRIED_STATUSES,
@@ -136,7 +136,7 @@ def sweep_on(
 ) -> ExitCode:
     """As run_sweep, wherever `engine` judges. Only this process writes the ledgers."""
     require_commit(request.commit)
-    require_writable(workspace.root / "traces", advice="every verdict is kept there; free it")
+    require_writable(workspace.root / "traces", advice=KEEPS_RESULTS)
     with engine, contextlib.ExitStack() as held:
         facts = engine.facts
         if facts.uuid is None and request.timer is not None:

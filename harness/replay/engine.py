@@ -24,7 +24,7 @@ from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Job, Outcome, Stage, Status, trial_seed
 from harness.evaluate.sweep import dataset_name, read_commit, require_commit, show_axes
 from harness.evaluate.verdicts import read_environment, utc_now, whole_seconds
-from harness.files import require_writable
+from harness.files import KEEPS_RESULTS, require_writable
 from harness.records import DatasetIdentity, sole_writer
 from harness.replay.batch import (
     DETAIL_CHARACTERS,
@@ -144,7 +144,8 @@ def run_replay(
         ),
         facts,
     )[0]
-    require_writable(*build_caches(), workspace.root / "traces")
+    require_writable(*build_caches())
+    require_writable(workspace.root / "traces", advice=KEEPS_RESULTS)
     dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
     progress.note(f"device: {facts.name} ({facts.slug}), seed {request.seed}")
     with hold_device(facts), make_pool(torch_device(facts), workspace.root) as pool:

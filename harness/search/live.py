@@ -31,7 +31,7 @@ from harness.evaluate.plan import Request, choose_workloads, plan_room, torch_de
 from harness.evaluate.pool import Pool, build_caches
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.verdicts import utc_now
-from harness.files import require_writable
+from harness.files import KEEPS_RESULTS, require_writable
 from harness.packing import Packed
 from harness.records import sole_writer
 from harness.replay.engine import ReplayRequest, replay_solution
@@ -80,7 +80,8 @@ class LiveEvaluator:
     def __enter__(self) -> LiveEvaluator:
         with contextlib.ExitStack() as held:
             held.enter_context(hold_device(self.facts))
-            require_writable(*build_caches(), self._workspace.root / "traces")
+            require_writable(*build_caches())
+            require_writable(self._workspace.root / "traces", advice=KEEPS_RESULTS)
             held.enter_context(sole_writer(self._ledger.path, LOCK_WAIT_S))
             rows = self._rows(None)
             dataset.ensure_blobs(self._root, self._workspace.room(self._room), list(rows))

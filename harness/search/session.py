@@ -12,7 +12,7 @@ from harness.controller.regimes import Regimes, freeze_regimes
 from harness.controller.state import UNPROFILED, Profile
 from harness.errors import RecordError
 from harness.evaluate.verdicts import utc_now
-from harness.files import require_writable
+from harness.files import KEEPS_RESULTS, require_writable
 from harness.packing import pack
 from harness.profiling.record import ProfileRow, find_profile, profile_path
 from harness.records import RunRecord, latest, sole_writer
@@ -39,7 +39,7 @@ def open_search(
     Raises HarnessError, DeviceBusy where another run holds the archive.
     """
     archive = Archive(workspace.root, room)
-    require_writable(archive.folder, archive.lock.parent)
+    require_writable(archive.folder, archive.lock.parent, advice=KEEPS_RESULTS)
     with sole_writer(archive.lock):
         run = _recorded_run(workspace, room, device)
         for text in stale_evidence(workspace, room, run):

@@ -18,6 +18,7 @@ from harness.doctor import Check, State, exit_code, judge, machine, run_checks
 from harness.doctor.probe import TorchFacts, ask_torch
 from harness.errors import DeviceBusy, ExitCode
 from harness.evaluate.plan import Request, plan_room
+from harness.files import KEEPS_RESULTS
 from harness.packing import Packed
 from harness.records import all_latest
 from tests.nvcc import make_toolkit
@@ -358,6 +359,13 @@ def test_a_cache_that_cannot_be_written_or_is_full_fails(tmp_path, monkeypatch):
     assert judge.check_cache().state is State.OK
     monkeypatch.setattr(judge, "LOW_DISK_BYTES", 1 << 60)
     assert judge.check_cache().state is State.FAIL
+
+
+def test_a_folder_of_traces_that_cannot_be_written_is_not_moved_by_a_caches_variable(tmp_path):
+    (tmp_path / "traces").write_text("in the way")
+    check = judge.check_ledgers(replace(load_workspace(), root=tmp_path))
+    assert check.state is State.FAIL and check.line.endswith(f"; {KEEPS_RESULTS}")
+    assert "CACHE" not in check.line
 
 
 def test_versions_beside_their_pins(monkeypatch):
