@@ -15,7 +15,7 @@ from harness.controller.archive import ATTEMPTS, Archive, run_number
 from harness.errors import UsageError
 from harness.packing import pack
 from harness.records.strict_json import Fields
-from harness.search.planning import Position, Search, Settings
+from harness.search.planning import STAGES, Position, Search, Settings
 from harness.search.population import Population
 from harness.search.rounds import run_round
 
@@ -102,6 +102,8 @@ def read_manifest(manifest: Mapping[str, Any], source: str) -> tuple[Position, S
         device_s=None if kept.is_null("device_s") else kept.number("device_s", 0.0),
         until=kept.text("until"),
     )
+    if settings.until not in STAGES:
+        raise kept.fail("until", f"one of {', '.join(STAGES)}", settings.until)
     kept.done()
     position = Position(
         run=table.text("run"),
