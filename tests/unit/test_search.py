@@ -318,7 +318,8 @@ def test_a_manifest_with_a_stage_that_is_none_is_refused_and_nothing_is_done(roo
     text = room.manifest.read_text()
     room.manifest.write_text(text.replace('"until": "replay"', '"until": "foo"'))
     before = room.snapshot()
-    with pytest.raises(HarnessError, match=r"r001\.json: settings\.until: expected one of gate, .*got .foo."):
+    named = r"r001\.json: settings\.until: expected one of gate, .*got .foo."
+    with pytest.raises(HarnessError, match=named):
         room.run(resume=True)
     assert room.snapshot() == before
 
