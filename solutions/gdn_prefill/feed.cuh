@@ -152,7 +152,7 @@ __device__ __forceinline__ void store_reads(const SolveMemory& shared, const Arg
 #pragma unroll
   for (int head = 0; head < SERVED; ++head) {
     Solved* solved = solved_of(args, task.slot, task.qk_head * SERVED + head);
-    store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
+    store_bulk(solved->reads, shared.reads[head], sizeof(Solved::reads));
   }
 }
 

@@ -52,7 +52,7 @@ struct TeamBarriers {
   uint64_t rows;      // task, keys and queries as they come
   uint64_t gates;     // gates
   uint64_t below;     // `below` has been stored: in the next task
-  uint64_t apart;     // keys and queries as operands have been stored
+  uint64_t apart;     // keys and queries as operands have been stored: for `reads`
   uint64_t free;      // reads have been stored
   uint64_t operands;  // keys and queries are operands; the raw ones have been read
   uint64_t reads;     // reads are there
@@ -64,12 +64,13 @@ struct SolveMemory {
   alignas(1024) uint8_t keys[2][TILE_BYTES];  // [token][key] fp16
   union {
     uint8_t queries[2][TILE_BYTES];
-    // The first: scale Q K^T [i][j] up to the diagonal; with decays, of each v head. In the end
-    // Solved::reads.
-    uint8_t scores[SERVED][TILE_BYTES];
+    // Scores with decays, of each v head. In the end Solved::reads.
+    uint8_t reads[SERVED][TILE_BYTES];
   };
   // K K^T [i][j] below its 16 x 16 corners in two terms, the first; with decays, of each v head. Of
-  // each the transposed inverses of the corners, in two terms. In the end Solved::writes.
+  // each the transposed inverses of the corners, in the second tile: inverse_place(). Without
+  // decays scores lie in scores(). Nothing here waits for a store of this task. In the end
+  // Solved::writes.
   uint8_t below[SERVED][2][TILE_BYTES];
   // Of K K^T below the diagonal, transposed: the first; with decays, of each v head.
   alignas(16) float corners[SERVED][BLOCKS][BLOCK * CORNER_ROW];
@@ -81,6 +82,8 @@ struct SolveMemory {
   alignas(16) int4 raw_keys[CHUNK * DIM / 8], raw_queries[CHUNK * DIM / 8];  // bf16, as they come
   Task task;  // the one whose rows are here
   TeamBarriers barriers;
+  // scale Q K^T [i][j] up to the diagonal, zeros above: until there are decays in what is below.
+  __device__ uint8_t (&scores())[TILE_BYTES] { return below[1][0]; }
 };
 
 struct SolveCta {
@@ -237,7 +240,7 @@ __device__ __forceinline__ void store_key_products(SolveMemory& shared, int bloc
 // scale Q K^T, for both v heads: zeros above the diagonal, since products of whole tiles read it.
 __device__ __forceinline__ void store_scores(SolveMemory& shared, int block, float scale,
                                              const float (&sums)[32]) {
-  const BlockRow to(shared.scores[0], block);
+  const BlockRow to(shared.scores(), block);
 #pragma unroll
   for (int column = 0; column < BLOCKS; ++column) {
     float x[8] = {};
@@ -250,8 +253,15 @@ __device__ __forceinline__ void store_scores(SolveMemory& shared, int block, flo
   }
 }
 
+// Chunk `half` of a row of a term of the transposed inverse of corner i: the first term on the
+// diagonal, the second one above it, in four of the six blocks where nothing else is.
+__device__ __forceinline__ uint32_t inverse_place(int term, int i, int row, int half) {
+  return term == 0 ? swizzled(BLOCK * i + row, 2 * i + half)
+                   : swizzled(BLOCK * (i % 2) + row, 4 + i / 2 * 2 + half);
+}
+
 // (I + diag(beta) corner)^-1 diag(beta) of both v heads by elimination, a column a lane:
-// transposed, in two terms, on the diagonals of `below`. By the warp that has stored the corner.
+// transposed, in two terms. By the warp that has stored the corner.
 __device__ __forceinline__ void invert_corner(SolveMemory& shared, int block, bool is_faded) {
   const int lane = threadIdx.x % 32, column = lane % BLOCK, head = lane / BLOCK;
   const float* corner = shared.corners[is_faded ? head : 0][block];
@@ -281,9 +291,12 @@ __device__ __forceinline__ void invert_corner(SolveMemory& shared, int block, bo
     uint32_t high[4], low[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) split(of[2 * i], of[2 * i + 1], high[i], low[i]);
-    const uint32_t place = swizzled(BLOCK * block + column, 2 * block + half);
-    *reinterpret_cast<uint4*>(shared.below[head][0] + place) = {high[0], high[1], high[2], high[3]};
-    *reinterpret_cast<uint4*>(shared.below[head][1] + place) = {low[0], low[1], low[2], low[3]};
+    const auto place = [&](int term) {
+      return reinterpret_cast<uint4*>(shared.below[head][1] +
+                                      inverse_place(term, block, column, half));
+    };
+    *place(0) = {high[0], high[1], high[2], high[3]};
+    *place(1) = {low[0], low[1], low[2], low[3]};
   }
 }
 
@@ -328,11 +341,11 @@ __device__ __forceinline__ Terms load_block(const SolveMemory& shared, int tile,
 template <bool IS_FIRST>
 __device__ __forceinline__ Terms load_inverse(const SolveMemory& shared, int head, int i) {
   const int lane = threadIdx.x % 32;
-  const uint32_t place = swizzled(BLOCK * i + lane % 16, 2 * i + lane / 16);
   Terms terms;
 #pragma unroll
   for (int term = 0; term < 2; ++term) {
-    const uint32_t from = shared_address(shared.below[head][term] + place);
+    const uint32_t from = shared_address(shared.below[head][1] +
+                                         inverse_place(term, i, lane % 16, lane / 16));
     uint32_t(&to)[4] = term ? terms.low : terms.high;
     if (IS_FIRST) {
       load_tiles(to, from);
@@ -415,7 +428,7 @@ __device__ __forceinline__ float fade_between(float2 later, float2 earlier) {
 __device__ __forceinline__ void leave_reads(SolveMemory& shared, int head, int block,
                                             const float (&sums)[32]) {
   const BlockPlace place(block);
-  const BlockRow to(shared.scores[head], block);
+  const BlockRow to(shared.reads[head], block);
   const float2* elapsed = shared.elapsed[head];
   const float2 begins[2] = {elapsed[place.row], elapsed[place.row + 8]};
   float by[2] = {shared.within[head][place.row], shared.within[head][place.row + 8]};
@@ -457,25 +470,28 @@ __device__ __forceinline__ bool is_large(const Terms (&rows)[BLOCKS]) {
 __device__ __forceinline__ void fade_products(SolveMemory& shared, int block) {
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
-  for (int at = 0; at < SERVED * BLOCK; ++at) {
-    const int head = SERVED - 1 - at / BLOCK, i = BLOCK * block + at % BLOCK;  // the first last
-    const float2* elapsed = shared.elapsed[head];
-    const float x = fade_between(elapsed[i], elapsed[2 * lane]);
-    const float y = fade_between(elapsed[i], elapsed[2 * lane + 1]);
+  for (int at = 0; at < BLOCK; ++at) {
+    const int i = BLOCK * block + at;
     const uint32_t place = swizzled(i, lane / 4) + lane % 4 * 4;
     const auto word = [&](uint8_t* tile) { return reinterpret_cast<uint32_t*>(tile + place); };
-    const float2 score = widen_f16(*word(shared.scores[0]));
-    *word(shared.scores[head]) = pack_f16(score.x * x, score.y * y);
-    if (lane / 8 < block) {
-      const float2 high = widen_f16(*word(shared.below[0][0]));
-      const float2 low = widen_f16(*word(shared.below[0][1]));
-      split((high.x + low.x) * x, (high.y + low.y) * y, *word(shared.below[head][0]),
-            *word(shared.below[head][1]));
-    } else if (lane / 8 == block) {
-      const int entry = 2 * (lane % 8) * CORNER_ROW + at % BLOCK;
-      const float* from = shared.corners[0][block] + entry;
-      float* to = shared.corners[head][block] + entry;
-      to[0] = from[0] * x, to[CORNER_ROW] = from[CORNER_ROW] * y;
+    const float2 score = widen_f16(*word(shared.scores()));  // before the second head's are there
+#pragma unroll 1
+    for (int head = SERVED - 1; head >= 0; --head) {  // the first last
+      const float2* elapsed = shared.elapsed[head];
+      const float x = fade_between(elapsed[i], elapsed[2 * lane]);
+      const float y = fade_between(elapsed[i], elapsed[2 * lane + 1]);
+      *word(shared.reads[head]) = pack_f16(score.x * x, score.y * y);
+      if (lane / 8 < block) {
+        const float2 high = widen_f16(*word(shared.below[0][0]));
+        const float2 low = widen_f16(*word(shared.below[0][1]));
+        split((high.x + low.x) * x, (high.y + low.y) * y, *word(shared.below[head][0]),
+              *word(shared.below[head][1]));
+      } else if (lane / 8 == block) {
+        const int entry = 2 * (lane % 8) * CORNER_ROW + at;
+        const float* from = shared.corners[0][block] + entry;
+        float* to = shared.corners[head][block] + entry;
+        to[0] = from[0] * x, to[CORNER_ROW] = from[CORNER_ROW] * y;
+      }
     }
   }
 }
@@ -516,7 +532,8 @@ __device__ __forceinline__ void leave_writes(SolveMemory& shared, int head, int 
 // no decay: from one token to another that depends on these two alone, whatever lies between, and
 // is a factor of the sums. But keys longer than 1 may make the inverse grow where decays would not
 // let it: then all is done once more, with them in the products.
-__device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block) {
+__device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int block,
+                                           uint32_t parity) {
   Terms rows[BLOCKS];
   float sums[32];
   bool is_faded = false;
@@ -532,7 +549,8 @@ __device__ __forceinline__ void solve_head(SolveMemory& shared, int head, int bl
     if (is_faded && head == 0) clear_decays(shared, block);
     const int tile = is_faded ? head : 0;
     merge_corners(shared, head, tile, block, rows);
-    multiply_scores(shared.scores[tile], rows, sums);
+    multiply_scores(is_faded ? shared.reads[head] : shared.scores(), rows, sums);
+    wait_cta_phase(&shared.barriers.apart, parity);
     // All have read what is overwritten from here on.
     if (!ask_team(shared, 1, is_large(rows)) || is_faded) break;
     if (head == 0) fade_products(shared, block);
@@ -561,17 +579,15 @@ __device__ __forceinline__ void solve_chunk(SolveMemory& shared, float scale, in
                                             uint32_t parity) {
   float sums[32];
   multiply_keys(head == 0 ? shared.keys : shared.queries, shared.keys, block, sums);
-  show_order(shared, 0);  // queries have been read, since products end
-  // Scores take the place of queries, of which a warp reads no rows but its own.
-  wait_cta_phase(head == 0 ? &shared.barriers.below : &shared.barriers.apart,
-                 head == 0 ? parity ^ 1 : parity);
+  show_order(shared, 0);  // with the three of a pass an even number
+  wait_cta_phase(&shared.barriers.below, parity ^ 1);
   if (head == 0) {
     store_key_products(shared, block, sums);
   } else {
     store_scores(shared, block, scale, sums);
   }
   wait_cta_phase(&shared.barriers.gates, parity);
-  solve_head(shared, head, block);
+  solve_head(shared, head, block, parity);
   publish_shared();
   __syncwarp();
   arrive_for_warp(&shared.barriers.done);
