@@ -178,12 +178,11 @@ __device__ __forceinline__ void feed_team(SolveCta& cta, SolveMemory& shared, co
     arrive_for_warp(barrier);
   };
   Task task = {0, 0, 0, 0}, before = task;
-  RawGates raw;
+  Gates gates;  // of `task`
   // The first round has no task yet.
 #pragma unroll 1
   for (uint32_t parity = 1;; parity ^= 1) {
     if (task.tokens > 0) {
-      const Gates gates = find_gates(args, task, raw, served);
       if (before.tokens > 0) {
         wait_cta_phase(&barriers.done, parity ^ 1);
         if (is_storing) store_writes(shared, args, before);
@@ -196,16 +195,20 @@ __device__ __forceinline__ void feed_team(SolveCta& cta, SolveMemory& shared, co
     if (task.tokens > 0 && is_first) {
       wait_cta_phase(&barriers.operands, parity);
       if (is_storing) store_operands(shared, args, task);
-      free_place(&barriers.apart);
     }
     const Task next = find_task(cta.order, args, tasks, numbers);
-    raw = load_gates(args, next);
+    const RawGates raw = load_gates(args, next);
     if (is_first) request_task(shared, args, next);
     if (task.tokens > 0 && is_first) {
+      free_place(&barriers.apart);  // read beside the above; the team takes it late
       if (is_storing && before.tokens > 0) {
         finish_bulk_stores_before();
         count_release(parts_of(args, before.slot, before.qk_head));
       }
+    }
+    // Before reads are there: behind them nothing is in front of the writes' stores.
+    if (next.tokens > 0) gates = find_gates(args, next, raw, served);
+    if (task.tokens > 0 && is_first) {
       wait_cta_phase(&barriers.reads, parity);
       if (is_storing) store_reads(shared, args, task);
       free_place(&barriers.free);
