@@ -1,0 +1,1 @@
+cd ${1}; /usr/local/cuda-13.0/bin/nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a $(cat clones/longctx-lab/inc) -cubin -o native.cubin prefill.cu 2>&1 | grep C75 | sort | uniq -c | cut -c1-300

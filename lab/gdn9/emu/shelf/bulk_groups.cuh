@@ -1,0 +1,2 @@
+#pragma once
+inline void finish_bulk_stores_before() {}

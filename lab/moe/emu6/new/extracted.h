@@ -1,0 +1,152 @@
+#define TVM_FFI_ICHECK(x) if(!(x)) std::cerr
+#include <iostream>
+namespace {
+template <typename S>
+__device__ __forceinline__ void init_barriers(SharedMemory<S>& shared) {
+#pragma unroll 1
+  for (int i = 0; i < S::WEIGHT_STAGES; ++i) {
+    init_barrier(&shared.weights_full[i], 1);
+    init_barrier(&shared.weights_free[i], MULTIPLYING / 32);
+  }
+#pragma unroll 1
+  for (int i = 0; i < S::ROW_STAGES; ++i) {
+    init_barrier(&shared.rows_full[i], ROW_FEEDERS);
+    init_barrier(&shared.rows_free[i], MULTIPLYING / 32);
+  }
+#pragma unroll 1
+  for (int i = 0; i < UNIT_STAGES; ++i) {
+    init_barrier(&shared.unit_full[i], 1);
+    init_barrier(&shared.unit_free[i], READERS);
+  }
+  fence_barrier_init();
+}
+
+__device__ __forceinline__ void init_tile_barriers(TileShared& shared) {
+#pragma unroll 1
+  for (int i = 0; i < TILE_STAGES; ++i) {
+    init_barrier(&shared.full[i], TILE_FEEDERS + 1);
+    init_barrier(&shared.free[i], PAIR * MULTIPLYING / 32);
+  }
+#pragma unroll 1
+  for (int i = 0; i < UNIT_STAGES; ++i) {
+    init_barrier(&shared.unit_full[i], 1);
+    init_barrier(&shared.unit_free[i], TILE_READERS);
+  }
+  init_barrier(&shared.ticket_full[0], 1), init_barrier(&shared.ticket_full[1], 1);
+  fence_barrier_init();
+}
+
+template <typename S>
+__global__ void __launch_bounds__(THREADS, 1)
+    stream_kernel(const __grid_constant__ StreamArgs args) {
+  uint8_t* memory = (uint8_t*)cta_base();
+  auto& shared = *reinterpret_cast<SharedMemory<S>*>(memory);
+  const Args& all = args.all;
+  if (threadIdx.x / 32 == MULTIPLYING / 32) {
+    int ticket = 0;
+    if (threadIdx.x == MULTIPLYING) {
+      const uint64_t seen = load_relaxed(all.told.ticket);
+      prefetch_map(&all.w1), prefetch_map(&all.w2);
+      init_barriers(shared);
+      ticket = take_first_ticket(all.told, seen);
+    }
+    __syncthreads();
+    feed_weights(shared, all, ticket, count_expert_rows(shared, count_blocks(all)));
+    return;
+  }
+  const uint2 locals = route_tokens(shared, args);
+  __syncthreads();
+  pack_tokens(shared, args, locals);
+  sync_threads_of(WORKERS_MEET, 32 * WORKERS);
+  allow_next_launch();
+  if (threadIdx.x < MULTIPLYING) {
+    multiply_units(shared, all);
+  } else {
+    feed_rows(shared, all);
+  }
+}
+
+void check_map(bool is_made) {
+  TVM_FFI_ICHECK(is_made) << "moe: the driver describes no tensor maps of the weights";
+}
+
+// W1 as the first product's units take it: eight rows of the linear half, eight of the gate half,
+// and so on. W2 as it lies.
+template <typename S>
+void describe_weights(Args& args, const void* w1, const void* w2) {
+  check_map(make_byte_map<5>(
+      args.w1, w1, {HIDDEN, 8, 2, WIDTH / 8, LOCAL},
+      {HIDDEN, uint64_t{WIDTH} * HIDDEN, 8 * HIDDEN, uint64_t{2} * WIDTH * HIDDEN},
+      {BLOCK, 8, 2, 4 * S::TILES, 1}));
+  check_map(
+      make_byte_map<2>(args.w2, w2, {WIDTH, LOCAL * HIDDEN}, {WIDTH}, {BLOCK, 64 * S::TILES}));
+}
+
+// Weights as tiles have them, 64 rows a box. Of 32 rows the order is that of tile_multiply.cuh.
+void describe_tiles(Args& args, const void* w1, const void* w2) {
+  check_map(make_byte_map<5>(args.w1, w1, {HIDDEN, 2, 4, 4, LOCAL * 2 * WIDTH / 32},
+                             {HIDDEN, 8 * HIDDEN, 2 * HIDDEN, 32 * HIDDEN},
+                             {BLOCK, 2, 4, 4, BOX_ROWS / 32}));
+  check_map(make_byte_map<5>(args.w2, w2, {WIDTH, 2, 4, 4, LOCAL * HIDDEN / 32},
+                             {WIDTH, 8 * WIDTH, 2 * WIDTH, 32 * WIDTH},
+                             {BLOCK, 2, 4, 4, BOX_ROWS / 32}));
+}
+
+// Parts of the scratch of a call, each at a multiple of 256 bytes.
+struct Scratch {
+  uint8_t* base;
+  int64_t used = 0;
+  template <typename T>
+  void take(T*& part, int64_t count) {
+    part = reinterpret_cast<T*>(base + used);
+    used += (count * int64_t{sizeof(T)} + 255) / 256 * 256;
+  }
+};
+
+// Words of Told from `locals` to `done`, of which no more are used than there can be row tiles.
+int64_t count_told_words(int64_t num_tokens) {
+  return 2 * num_tokens + 1 + std::min(num_tokens * TOP_K, int64_t{MOST_TILES});
+}
+
+// Places scratch for so many tokens from `base` on; returns its bytes.
+int64_t place_scratch(uint8_t* base, int64_t num_tokens, Args& args) {
+  Scratch scratch = {base};
+  const int64_t capacity = num_tokens * TOP_K;
+  Routing& routing = args.routing;
+  scratch.take(routing.slot_weight, capacity);
+  scratch.take(routing.slot_row, capacity);
+  scratch.take(routing.row_token, capacity);
+  scratch.take(routing.counts, LOCAL);
+  scratch.take(routing.ticket, 1);
+  scratch.take(routing.done, MOST_TILES);
+  scratch.take(routing.slot_local, num_tokens);
+  scratch.take(routing.block_counts, (num_tokens + ROUTED_ROWS - 1) / ROUTED_ROWS * LOCAL);
+  uint64_t* told;
+  scratch.take(told, count_told_words(num_tokens));
+  args.told.locals = reinterpret_cast<uint4*>(told);
+  args.told.ticket = told + 2 * num_tokens, args.told.done = args.told.ticket + 1;
+  scratch.take(args.told.slots, capacity);
+  scratch.take(args.c, 2 * capacity * WIDTH);
+  scratch.take(args.c_scale, capacity * PIECES);
+  const int64_t tiled_rows = (LOCAL + capacity / TILE_ROWS) * TILE_ROWS;
+  scratch.take(args.x_tile_scale, tiled_rows * HIDDEN_BLOCKS);
+  scratch.take(args.c_tile_scale, tiled_rows * WIDTH_BLOCKS);
+  scratch.take(args.expert_out, capacity * HIDDEN);
+  return scratch.used;
+}
+
+int64_t count_scratch_bytes(int64_t num_tokens) {
+  Args args = {};
+  return place_scratch(nullptr, num_tokens, args);
+}
+
+// A call: everything is bound before the first launch, so that launches follow one another.
+struct Call {
+  Args args;
+  RouteArgs route;
+  const void *w1, *w2;
+  int num_sms;
+  cudaStream_t stream;
+};
+
+}

@@ -1,0 +1,153 @@
+// Sizes, arguments, scratch and the division of work of prefill.cu.
+//
+// Everything of prefill.cu is in an unnamed namespace: two builds that are loaded into one process
+// would share the statics of a named one.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace {
+
+constexpr int QK_HEADS = 4, V_HEADS = 8, SERVED = V_HEADS / QK_HEADS, DIM = 128;
+constexpr int CHUNK = 64;                  // tokens
+constexpr int TILE_BYTES = CHUNK * 128;    // 64 rows of 64 fp16, chunks permuted: warpgroup.cuh
+constexpr int BLOCK = 16, BLOCKS = CHUNK / BLOCK;
+constexpr int VALUES = 64;                 // columns of V of a warpgroup: the rows of a wgmma
+constexpr uint32_t FULL = 0xffffffffu;
+constexpr double LOG2_E = 1.4426950408889634;
+
+// Chosen by sizes and by counting: docs/kernels/gdn_prefill.md.
+struct Tuning {
+  static constexpr int SOLVE_TEAMS = 2;      // of a CTA, one an SM: 110 KiB each
+  static constexpr int SCANNED = 16;         // SMs without solve_kernel: the longest scan's
+  static constexpr int STAGES = 3;           // of the scan: two chunks on their way
+  static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
+  static constexpr int FEW = 8, LONG = 8;    // may_hand(): sequences at most, chunks at least
+  static constexpr int TOKENS = 64;          // that walk_kernel holds at once
+  static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
+};
+static_assert(DIM == 2 * 64, "keys lie in two tiles of 64 columns");
+static_assert(Tuning::SOLVE_TEAMS == 2, "solve_tasks() numbers the tasks of two");
+static_assert(BLOCK == 16 && BLOCKS == 4, "invert_corner() and merge_corners() are written out");
+
+struct Args {
+  const __nv_bfloat16* q;       // [T, 4, 128]
+  const __nv_bfloat16* k;       // [T, 4, 128]
+  const __nv_bfloat16* v;       // [T, 8, 128]
+  const float* state;           // [N, 8, 128, 128], k-last, or nullptr: zeros
+  const float* a_log;           // [8]
+  const __nv_bfloat16* a;       // [T, 8]
+  const float* dt_bias;         // [8]
+  const __nv_bfloat16* b;       // [T, 8]
+  const int64_t* cu_seqlens;    // [N + 1]
+  __nv_bfloat16* output;        // [T, 8, 128]
+  float* new_state;             // [N, 8, 128, 128]
+  // [slots, 4] Operands, [slots, 8] Solved, [slots, 4] parts, 16 bytes for the units taken; of few
+  // sequences [slots, 8, 2] Handed, [slots, 8] counts of them
+  uint8_t* scratch;
+  float scale;
+  int tokens, num_seqs, slots;
+  int most_whole, most_split;  // rank_sequences()
+  int solve_ctas, scan_ctas;
+};
+
+// What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16. Of every
+// 16 keys the even pairs come first, then the odd ones; in `writes` as well.
+struct Operands {
+  uint8_t keys[2][TILE_BYTES], queries[2][TILE_BYTES];
+};
+
+// And of a chunk and v head: rows are tokens j.
+struct Solved {
+  uint8_t writes[2][TILE_BYTES];  // [j][key] fp16
+  uint8_t reads[TILE_BYTES];      // [j][token] fp16
+  float carry[CHUNK];             // decay from the start of the chunk up to the token
+};
+// What the scan of few sequences leaves of a chunk and 64 columns of V for whoever finds outputs:
+// the state in front of it and the residual as first operands, a thread 16 bytes a step.
+struct Handed {
+  uint4 state[DIM / 16][128], residual[CHUNK / 16][128];
+};
+static_assert(sizeof(Operands) % 16 == 0 && sizeof(Solved) % 16 == 0, "bulk copies");
+constexpr int64_t SLOT_BYTES =
+    QK_HEADS * (sizeof(Operands) + sizeof(int)) + V_HEADS * sizeof(Solved);
+constexpr int64_t HANDED_BYTES = V_HEADS * (DIM / VALUES * sizeof(Handed) + sizeof(int));
+
+// Few sequences whose chain of chunks is long: other SMs than those of their states find outputs.
+__host__ __device__ __forceinline__ bool may_hand(int64_t tokens, int64_t num_seqs) {
+  return num_seqs <= Tuning::FEW && tokens >= num_seqs * Tuning::LONG * CHUNK;
+}
+
+__host__ __device__ __forceinline__ bool is_handing(const Args& args) {
+  return args.most_whole == 0 && may_hand(args.tokens, args.num_seqs);
+}
+
+// Tokens [start, stop) of a sequence, within the tensors whatever cu_seqlens holds.
+struct Range {
+  int start, stop;
+  __device__ int chunks() const { return (stop - start + CHUNK - 1) / CHUNK; }
+};
+
+__device__ __forceinline__ Range load_range(const Args& args, int seq) {
+  const int64_t most = args.tokens;
+  const int64_t start = min(max(__ldg(args.cu_seqlens + seq), int64_t{0}), most);
+  const int64_t stop = max(min(__ldg(args.cu_seqlens + seq + 1), most), start);
+  return {static_cast<int>(start), static_cast<int>(stop)};
+}
+
+// Where the chunks of a sequence lie in scratch: floor(start / 64) + seq and on. No two sequences
+// share a slot, since floor(x + y) + 1 >= floor(x) + ceil(y), and no sum over lengths is needed.
+// All slots are below floor(T / 64) + N.
+__device__ __forceinline__ int first_slot(const Range& range, int seq) {
+  return range.start / CHUNK + seq;
+}
+
+__device__ __forceinline__ Operands* operands_of(const Args& args, int slot, int qk_head) {
+  return reinterpret_cast<Operands*>(args.scratch) + (int64_t{slot} * QK_HEADS + qk_head);
+}
+
+__device__ __forceinline__ Solved* solved_of(const Args& args, int slot, int v_head) {
+  uint8_t* first = args.scratch + int64_t{args.slots} * (QK_HEADS * sizeof(Operands));
+  return reinterpret_cast<Solved*>(first) + (int64_t{slot} * V_HEADS + v_head);
+}
+
+// Of 64 columns from 64 half on.
+__device__ __forceinline__ Handed* handed_of(const Args& args, int slot, int v_head, int half) {
+  uint8_t* first = args.scratch + int64_t{args.slots} * SLOT_BYTES + 16;
+  return reinterpret_cast<Handed*>(first) + ((int64_t{slot} * V_HEADS + v_head) * 2 + half);
+}
+
+// How many halves of a chunk have been handed on.
+__device__ __forceinline__ int* halves_of(const Args& args, int slot, int v_head) {
+  const int64_t first = SLOT_BYTES + HANDED_BYTES - V_HEADS * sizeof(int);
+  uint8_t* counts = args.scratch + args.slots * first + 16;
+  return reinterpret_cast<int*>(counts) + (int64_t{slot} * V_HEADS + v_head);
+}
+
+__device__ __forceinline__ uint32_t bits_of(const __half2& pair) {
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+__device__ __forceinline__ uint32_t pack_f16(float x, float y) {
+  return bits_of(__floats2half2_rn(x, y));
+}
+
+// Two neighbouring bf16 as fp32.
+__device__ __forceinline__ float2 widen_bf16(uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+
+// Zeros for rows [first, stop) of the output, `width` columns from `column` on, by `threads`.
+__device__ __forceinline__ void clear_rows(const Args& args, int first, int stop, int column,
+                                           int width, int thread, int threads) {
+  const int words = width / 8;
+  for (int64_t at = thread; at < int64_t{stop - first} * words; at += threads) {
+    const int64_t offset = (first + at / words) * (V_HEADS * DIM) + column + at % words * 8;
+    *reinterpret_cast<uint4*>(args.output + offset) = uint4{0, 0, 0, 0};
+  }
+}
+
+}  // namespace

@@ -1,0 +1,246 @@
+// The third warpgroup of the scan: it brings what the other two read and stores what they leave.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "async_copy.cuh"
+#include "barrier_wait.cuh"
+#include "bulk_copy.cuh"
+#include "bulk_hints.cuh"
+#include "global_proxy.cuh"
+#include "named_barrier.cuh"
+#include "order.cuh"
+#include "plan.cuh"
+#include "scan_plan.cuh"
+
+namespace {
+
+// Value columns of a chunk, a row of 128 bytes a token and group; zero behind the sequence's end.
+__device__ __forceinline__ void request_values(ScanMemory& shared, const Args& args,
+                                               const Work& work, int chunk, int round) {
+  const Share mine;
+  const int stage = round % Tuning::STAGES, first = work.range.start + chunk * CHUNK;
+  const int rows = min(work.range.stop - first, CHUNK);
+  const int64_t token = first + mine.row;
+  const __nv_bfloat16* from = args.v + token * (V_HEADS * DIM) + work.column(0) + mine.column;
+  uint8_t* to = mine.in(shared.stages[stage].values[0]);
+#pragma unroll
+  for (int group = 0; group < GROUPS; ++group) {
+    if (group >= work.groups) break;
+#pragma unroll
+    for (int i = 0; i < SHARES; ++i) {
+      const __nv_bfloat16* row = from + group * VALUES + i * (SHARE_ROWS * V_HEADS * DIM);
+      const bool is_token = mine.row + i * SHARE_ROWS < rows;
+      copy_chunk_or_clear(to + group * TILE_BYTES + i * (SHARE_ROWS * 128), row, is_token);
+    }
+  }
+  arrive_with_copies(&shared.full[stage]);
+}
+
+// The output of a round, from where a sender's next values go.
+__device__ __forceinline__ void store_output(ScanMemory& shared, const Args& args, int round) {
+  const Place place = shared.places[round % (2 * Tuning::STAGES)];
+  if (place.groups < GROUPS) return;  // stored by the second warpgroup
+#pragma unroll
+  for (int group = 0; group < GROUPS; ++group) {
+    uint4 rows[SHARES];
+    take_rows(shared.stages[round % Tuning::STAGES].values[group], rows);
+    store_taken(args, rows, place.token, place.rows, place.column + group * VALUES);
+  }
+}
+
+// What solve_kernel left for a chunk.
+__device__ __forceinline__ void request_operands(ScanMemory& shared, const Args& args,
+                                                 const Work& work, int chunk, int round) {
+  if (threadIdx.x % SENDERS != 0) return;
+  const int stage = round % Tuning::STAGES, first = work.range.start + chunk * CHUNK;
+  shared.places[round % (2 * Tuning::STAGES)] = {first, min(work.range.stop - first, CHUNK),
+                                                 work.column(0), work.groups};
+  const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
+  arrive_expecting(&shared.full[stage], sizeof(Operands));
+  copy_bulk(&shared.stages[stage].operands, operands, sizeof(Operands), &shared.full[stage]);
+}
+
+__device__ __forceinline__ void request_solved(ScanMemory& shared, const Args& args,
+                                               const Work& work, int chunk, int stage) {
+  if (threadIdx.x % SENDERS != 0) return;
+  const Solved* solved = solved_of(args, work.slot + chunk, work.v_head);
+  arrive_expecting(&shared.full[stage], sizeof(Solved));
+  copy_bulk(&shared.stages[stage].solved, solved, sizeof(Solved), &shared.full[stage]);
+}
+
+// The parts of both that the states need.
+__device__ __forceinline__ void request_keys(ScanMemory& shared, const Args& args, const Work& work,
+                                             int chunk, int round) {
+  if (threadIdx.x % SENDERS != 0) return;
+  const int stage = round % Tuning::STAGES;
+  shared.places[round % (2 * Tuning::STAGES)].groups = 0;  // leaves no output
+  const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
+  arrive_expecting(&shared.full[stage], sizeof(operands->keys));
+  copy_bulk(shared.stages[stage].operands.keys, operands->keys, sizeof(operands->keys),
+            &shared.full[stage]);
+}
+
+__device__ __forceinline__ void request_writes(ScanMemory& shared, const Args& args,
+                                               const Work& work, int chunk, int stage) {
+  if (threadIdx.x % SENDERS != 0) return;
+  const Solved* from = solved_of(args, work.slot + chunk, work.v_head);
+  Solved& to = shared.stages[stage].solved;
+  arrive_expecting(&shared.full[stage], sizeof(to.writes) + sizeof(to.carry));
+  copy_bulk(to.writes, from->writes, sizeof(to.writes), &shared.full[stage]);
+  copy_bulk(to.carry, from->carry, sizeof(to.carry), &shared.full[stage]);
+}
+
+// And those that the outputs need, with what the states' units have left.
+__device__ __forceinline__ void request_handed(ScanMemory& shared, const Args& args,
+                                               const Work& work, int round) {
+  if (threadIdx.x % SENDERS != 0) return;
+  Stage& to = shared.stages[round % Tuning::STAGES];
+  uint64_t* full = &shared.full[round % Tuning::STAGES];
+  const int first = work.range.start;
+  shared.places[round % (2 * Tuning::STAGES)] = {first, work.range.stop - first, work.column(0),
+                                                 GROUPS};
+  const Operands* operands = operands_of(args, work.slot, work.v_head / SERVED);
+  const Solved* solved = solved_of(args, work.slot, work.v_head);
+  const Handed* handed = handed_of(args, work.slot, work.v_head, 0);
+  constexpr int STATE = sizeof(Handed::state), RESIDUAL = sizeof(Handed::residual);
+  static_assert(STATE == sizeof(Operands::keys) && STATE == sizeof(Solved::writes) &&
+                    RESIDUAL == TILE_BYTES, "they take the places of others");
+  arrive_expecting(full, sizeof(Operands::queries) + 2 * STATE);
+  copy_bulk(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
+  copy_bulk(to.operands.keys, handed[0].state, STATE, full);
+  copy_bulk(to.solved.writes, handed[1].state, STATE, full);
+  constexpr int REST = sizeof(Solved::reads) + sizeof(Solved::carry);
+  static_assert(offsetof(Solved, carry) == offsetof(Solved, reads) + sizeof(Solved::reads),
+                "one copy");
+  arrive_expecting(full, REST + 2 * RESIDUAL);
+  copy_bulk(to.solved.reads, solved->reads, REST, full);
+  copy_bulk(to.values[0], handed[0].residual, RESIDUAL, full);
+  copy_bulk(to.values[1], handed[1].residual, RESIDUAL, full);
+}
+
+// Whether the values of a round go where no output lies: half of the columns, as in the round that
+// had the stage before.
+__device__ __forceinline__ bool is_apart(const ScanMemory& shared, const Work& work, int round) {
+  if (work.groups == GROUPS || round < Tuning::STAGES) return work.groups < GROUPS;
+  return shared.places[(round - Tuning::STAGES) % (2 * Tuning::STAGES)].groups < GROUPS;
+}
+
+// Waits until a chunk of the unit is solved; returns up to which one they are then known to be.
+__device__ __forceinline__ int await_chunk(const Args& args, const Work& work, int chunk,
+                                           int chunks) {
+  const int qk_head = work.v_head / SERVED;
+  const int solved = chunk + await_solved(args, work.slot + chunk, qk_head, chunks - chunk);
+  admit_bulk_reads();
+  return solved;
+}
+
+// A sender's part of a unit's chunks, from the CTA's `round` on. Values of the first rounds of all
+// do not wait for solve_kernel, those of half of the columns for no output.
+__device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, const Work& work,
+                                          bool is_requesting, int& round) {
+  const int chunks = work.range.chunks(), early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
+#pragma unroll 1
+  for (int chunk = 0; chunk < early; ++chunk) request_values(shared, args, work, chunk, chunk);
+  int solved = 0;  // chunks that are known to be there
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
+    const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
+    const bool is_reused = round >= Tuning::STAGES;
+    if (is_requesting && chunk >= solved) solved = await_chunk(args, work, chunk, chunks);
+    if (is_reused) wait_cta_phase(&shared.used[stage], parity);
+    request_operands(shared, args, work, chunk, round);
+    const bool apart = is_apart(shared, work, round);
+    if (chunk >= early && apart) request_values(shared, args, work, chunk, round);
+    if (is_reused) wait_cta_phase(&shared.done[stage], parity);
+    request_solved(shared, args, work, chunk, stage);
+    if (apart) continue;
+    if (is_reused) store_output(shared, args, round - Tuning::STAGES);
+    if (chunk >= early) request_values(shared, args, work, chunk, round);
+  }
+}
+
+// As send_unit() for half of the columns whose outputs are found elsewhere. What a round leaves is
+// reported once it is done, in turns by warps that request no operands: a report waits until all of
+// it is visible.
+__device__ __forceinline__ void send_states(ScanMemory& shared, const Args& args, const Work& work,
+                                            bool is_requesting, int& round) {
+  const int chunks = work.range.chunks(), early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
+  const auto report = [&](int chunk, int of) {
+    wait_cta_phase(&shared.done[of % Tuning::STAGES], of / Tuning::STAGES % 2);
+    if (threadIdx.x % SENDERS != 32 + of % 3 * 32) return;
+    count_release(halves_of(args, work.slot + chunk, work.v_head));
+  };
+#pragma unroll 1
+  for (int chunk = 0; chunk < early; ++chunk) request_values(shared, args, work, chunk, chunk);
+  int solved = 0;  // chunks that are known to be there
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk, ++round) {
+    const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
+    if (is_requesting && chunk >= solved) solved = await_chunk(args, work, chunk, chunks);
+    if (round >= Tuning::STAGES) wait_cta_phase(&shared.used[stage], parity);
+    request_keys(shared, args, work, chunk, round);
+    if (chunk >= early) request_values(shared, args, work, chunk, round);
+    if (chunk >= Tuning::STAGES) report(chunk - Tuning::STAGES, round - Tuning::STAGES);
+    request_writes(shared, args, work, chunk, stage);
+  }
+#pragma unroll 1
+  for (int last = min(chunks, Tuning::STAGES); last > 0; --last) {
+    report(chunks - last, round - last);
+  }
+}
+
+// The outputs of a chunk: what they are found from goes where keys, writes and values do else.
+__device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args, const Work& work,
+                                            bool is_requesting, int& round) {
+  const int stage = round % Tuning::STAGES, parity = (round / Tuning::STAGES - 1) % 2;
+  if (is_requesting) {
+    await_handed(args, work.slot, work.v_head);
+    admit_bulk_reads();
+  }
+  if (round >= Tuning::STAGES) {
+    wait_cta_phase(&shared.done[stage], parity);
+    store_output(shared, args, round - Tuning::STAGES);
+    publish_shared();
+    sync_threads_of(1 + GROUPS, SENDERS);  // outputs have been read: bulk copies take their place
+  }
+  request_handed(shared, args, work, round);
+  arrive(&shared.full[stage]);
+  ++round;
+}
+
+// The senders' part of a CTA's work. A unit is taken once all chunks of the one in front have been
+// requested, of which two are still to be worked on: no earlier, or others might be done with
+// theirs before it is begun.
+__device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args, int first) {
+  const bool is_requesting = share(threadIdx.x % SENDERS / 32) == 0;
+  const bool is_leader = threadIdx.x % SENDERS == 0;
+  int round = 0;
+  if (is_leader) list_unit(shared, 1, first);
+  for_works(shared, args, [&](const Work& work, int number) {
+    const bool has_state = work.seq >= 0 && work.range.chunks() > 0 && args.state;
+    if (is_leader && number > 1 && has_state) {
+      prefetch_bulk(args.state + work.first_value(), work.groups * VALUES * DIM * sizeof(float));
+    }
+    if (work.seq < 0) {
+      send_output(shared, args, work, is_requesting, round);
+    } else if (is_handing(args)) {
+      send_states(shared, args, work, is_requesting, round);
+    } else {
+      send_unit(shared, args, work, is_requesting, round);
+    }
+    if (is_leader) list_unit(shared, number + 1, take_unit(args));
+  });
+#pragma unroll 1
+  for (int last = max(round - Tuning::STAGES, 0); last < round; ++last) {
+    wait_cta_phase(&shared.done[last % Tuning::STAGES], last / Tuning::STAGES % 2);
+    store_output(shared, args, last);
+  }
+  commit_copies();
+  wait_copies<0>();  // no copy may land in a CTA that has ended
+  wait_for_launches_before();  // who comes after this kernel comes after solve_kernel
+}
+
+}  // namespace
