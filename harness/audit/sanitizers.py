@@ -113,9 +113,13 @@ def read_version(program: str) -> str | None:
     differs by it."""
     try:
         said = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=VERSION_LIMIT_S
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_LIMIT_S,
         )
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+    except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r"Version (\d+(?:\.\d+)+)", said.stdout)
     return found.group(1) if found else None

@@ -16,7 +16,9 @@ from harness.records.strict_json import Fields
 
 ARCHIVE, PROMOTE, REJECT = "archive only", "promote globally", "reject and restore"
 LABELS = (ARCHIVE, PROMOTE, REJECT)
+PROPOSAL = "proposal"  # a step that measures nothing
 GATE, SWEEP, CONFIRMATION, REPLAY = "gate", "sweep", "confirmation", "replay"
+STAGES = (GATE, SWEEP, CONFIRMATION, REPLAY)
 
 SMALL_GAIN = 0.02  # of latency: below it a change must be small too
 MANY_LINES = 20

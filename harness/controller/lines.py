@@ -8,27 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.controller.decision import (
-    CONFIRMATION,
-    GATE,
-    LABELS,
-    PROMOTE,
-    REPLAY,
-    SWEEP,
-    Result,
-)
+from harness.controller.decision import LABELS, PROMOTE, PROPOSAL, REPLAY, STAGES, Result
 from harness.records.strict_json import Fields
 
-PROPOSAL = "proposal"
-STAGES = (PROPOSAL, GATE, SWEEP, CONFIRMATION, REPLAY)
 MATRIX_ROW = "a row of UUID, two latencies in µs, their ratio and a word"
 
 
 def check_attempt(table: Fields) -> None:
     """Raises RecordError naming source and key."""
     key, round_, stage = table.text("key"), table.text("round"), table.text("stage")
-    if stage not in STAGES:
-        raise table.fail("stage", f"one of {', '.join(STAGES)}", stage)
+    if stage not in (PROPOSAL, *STAGES):
+        raise table.fail("stage", f"one of {', '.join((PROPOSAL, *STAGES))}", stage)
     if key != f"{round_}/{stage}":
         raise table.fail("key", f"{round_}/{stage}, its round and stage", key)
     for name in ("direction", "baseline_sha256", "made_at"):

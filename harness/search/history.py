@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.controller.archive import ATTEMPTS, DECISIONS, Archive
-from harness.controller.decision import CONFIRMATION, GATE, SWEEP
+from harness.controller.decision import CONFIRMATION, GATE, PROPOSAL, SWEEP
 from harness.controller.index import archives, open_index
 from harness.controller.memory import is_blocked
 from harness.errors import UsageError
@@ -204,7 +204,7 @@ def _describe_candidates(archive: Archive, key: str) -> list[str]:
         if f"{key}/{stage}" in lines
     ]
     found = []
-    for one in lines.get(f"{key}/proposal", {}).get("proposals", ()):
+    for one in lines.get(f"{key}/{PROPOSAL}", {}).get("proposals", ()):
         if one["refused"] is not None:
             found.append(f"refused: {one['note']}: {one['refused']}")
             continue

@@ -12,10 +12,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from harness.controller.archive import ATTEMPTS, Archive, run_number
+from harness.controller.decision import STAGES
 from harness.errors import UsageError
 from harness.packing import pack
 from harness.records.strict_json import Fields
-from harness.search.planning import STAGES, Position, Search, Settings
+from harness.search.planning import Position, Search, Settings
 from harness.search.population import Population
 from harness.search.rounds import run_round
 
@@ -61,18 +62,11 @@ def settings_to_resume(archive: Archive, until: str) -> Settings:
     until: the last stage that is asked for now. Raises UsageError where there is no run, or one
     that is to go farther or less far, RecordError where its manifest is damaged.
     """
-    position, settings, _ = _read_last(archive)
-    if settings.until != until:
-        raise UsageError(
-            f"{archive.room}: run {position.run} goes as far as {settings.until}, got {until}; "
-            "resume it by the command that began it, or give it up with --abandon"
-        )
-    return settings
+    return _read_last(archive, until)[1]
 
 
 def _continue(search: Search) -> tuple[Position, Search]:
-    settings = settings_to_resume(search.archive, search.settings.until)
-    position, _, proposer = _read_last(search.archive)
+    position, settings, proposer = _read_last(search.archive, search.settings.until)
     if proposer != search.proposer.describe():
         raise UsageError(
             f"{search.room}: run {position.run} was proposed by {proposer}, got "
@@ -81,12 +75,18 @@ def _continue(search: Search) -> tuple[Position, Search]:
     return position, replace(search, settings=settings)
 
 
-def _read_last(archive: Archive) -> tuple[Position, Settings, str]:
+def _read_last(archive: Archive, until: str) -> tuple[Position, Settings, str]:
     runs = archive.runs()
     manifest = archive.read_manifest(runs[-1]) if runs else None
     if manifest is None:
         raise UsageError(f"{archive.room}: no run to resume; start one without --resume")
-    return read_manifest(manifest, str(archive.manifest_path(runs[-1])))
+    position, settings, proposer = read_manifest(manifest, str(archive.manifest_path(runs[-1])))
+    if settings.until != until:
+        raise UsageError(
+            f"{archive.room}: run {position.run} goes as far as {settings.until}, got {until}; "
+            "resume it by the command that began it, or give it up with --abandon"
+        )
+    return position, settings, proposer
 
 
 def read_manifest(manifest: Mapping[str, Any], source: str) -> tuple[Position, Settings, str]:

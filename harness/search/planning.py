@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.config import Workspace
 from harness.controller.archive import ATTEMPTS, DECISIONS, Archive
-from harness.controller.decision import CONFIRMATION, GATE, REPLAY, SWEEP
+from harness.controller.decision import PROPOSAL, REPLAY
 from harness.controller.directions import Choice, choose_direction
 from harness.controller.memory import ClosedRound, round_key
 from harness.controller.regimes import Regimes
@@ -28,7 +28,6 @@ from harness.search.proposers import Parent, Plan, Proposer, RoundInput
 
 PROPOSALS_A_CANDIDATE = 30  # that are drawn at most for each new one
 PAST_ROUNDS = 8  # told to a proposer
-STAGES = (GATE, SWEEP, CONFIRMATION, REPLAY)
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def propose(search: Search, position: Position, brief: Brief) -> dict[str, Any]:
         proposals, known = _take_new(search, position, plan)
         return {
             "round": brief.key,
-            "stage": "proposal",
+            "stage": PROPOSAL,
             "direction": brief.choice.direction.name,
             "hypothesis": brief.choice.direction.hypothesis,
             "baseline_sha256": position.baseline_sha256,
@@ -141,7 +140,7 @@ def propose(search: Search, position: Position, brief: Brief) -> dict[str, Any]:
             "made_at": search.clock(),
         }
 
-    return search.archive.step(ATTEMPTS, f"{brief.key}/proposal", make)
+    return search.archive.step(ATTEMPTS, f"{brief.key}/{PROPOSAL}", make)
 
 
 def _plan(search: Search, position: Position, brief: Brief) -> tuple[str | None, Plan]:

@@ -19,7 +19,9 @@ from harness.controller.decision import (
     CONFIRMATION,
     GATE,
     PROMOTE,
+    PROPOSAL,
     REPLAY,
+    STAGES,
     SWEEP,
     Decision,
     Evidence,
@@ -34,7 +36,7 @@ from harness.errors import InfrastructureFailure
 from harness.packing import Packed
 from harness.records.strict_json import Fields
 from harness.search.evaluator import BASELINE
-from harness.search.planning import STAGES, Brief, Position, Search, begin, propose
+from harness.search.planning import Brief, Position, Search, begin, propose
 from harness.search.population import MIGRATION_ROUNDS, Member
 from harness.search.promotion import promote
 
@@ -243,7 +245,7 @@ class _Round:
             "record": self._record_label(stage),
             "confirmation": self._record_label(CONFIRMATION),
             "profile": asdict(search.profile),
-            "proposal": f"{self.brief.key}/proposal",
+            "proposal": f"{self.brief.key}/{PROPOSAL}",
             "matrix": [] if name is None else self._matrix(name, stage),
             "decided_at": search.clock(),
         }

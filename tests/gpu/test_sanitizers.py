@@ -37,8 +37,8 @@ HONEST = [
     ("moe", "e05c6c03"),
 ]
 CALLS = [(*call, tool) for call in HONEST for tool in TOOLS]
-# Ordered accesses that a version of racecheck reports, and how many pairs at most (docs/log.md,
-# 2026-12-01): CUDA 13.0's loses barriers by number, a later one reports bulk copies into stages.
+# Calls that are expected to fail: pairs of ordered accesses that a version of racecheck reports,
+# and how many there were (docs/log.md, 2026-12-01). More of them are a failure like any other.
 LATER = (2026, 4)
 MISJUDGED_BEFORE = {("dsa_attention", "0c23b10c"): 4, ("dsa_attention", "564007ac"): 5}
 MISJUDGED_SINCE = {("gdn_prefill", "6f1ad833"): 11}
@@ -92,9 +92,8 @@ def test_an_honest_call_has_no_errors(sanitize, room, workload, tool):
     misjudged = MISJUDGED_SINCE if version >= LATER else MISJUDGED_BEFORE
     most = misjudged.get((room, workload), 0) if tool == "racecheck" else 0
     reported = re.search(r"racecheck: (\d+) errors: Error: Race reported", text)
-    if most and reported:
-        assert int(reported[1]) <= most, text
-        return
+    if reported and int(reported[1]) <= most:
+        pytest.xfail(f"racecheck reports {reported[1]} pairs of ordered accesses")
     assert code == ExitCode.OK, text
 
 
