@@ -1,6 +1,8 @@
 // What the two warps beside a team of solve_kernel do, so that the team waits for none of it: each
-// finds the gates of a v head, the first also requests rows, stores what the team leaves and tells
-// the scan. Both find the team's tasks for themselves.
+// finds the gates of a v head, stores a part of what the team leaves and tells the scan. The first
+// also requests rows; it stores operands and reads, the second, which has the time, writes: these
+// are the last to be there, and the scan may wait for them. Both find the team's tasks for
+// themselves.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +10,8 @@
 #include "async_copy.cuh"
 #include "barrier_wait.cuh"
 #include "bulk_copy.cuh"
-#include "bulk_groups.cuh"
 #include "bulk_hints.cuh"
+#include "bulk_policies.cuh"
 #include "device_flags.cuh"
 #include "fast_math.cuh"
 #include "gates.cuh"
@@ -78,6 +80,17 @@ __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& ar
   arrive_with_copies(&shared.barriers.rows);
 }
 
+// What the scan will need of a chunk's values, on their way to the L2 while the chunk is solved.
+// Where tasks take more than one round, these would take the place of what they leave.
+__device__ __forceinline__ void prefetch_values(const Args& args, const Task& task) {
+  if (args.slots * QK_HEADS > args.solve_ctas * Tuning::SOLVE_TEAMS) return;
+  for (int row = threadIdx.x % 32; row < task.tokens; row += 32) {
+    const int64_t token = task.first + row;
+    prefetch_bulk(args.v + (token * V_HEADS + task.qk_head * SERVED) * DIM,
+                  SERVED * DIM * sizeof(*args.v));
+  }
+}
+
 // Of a lane's two tokens.
 struct Gates {
   float2 elapsed[2];
@@ -143,8 +156,8 @@ __device__ __forceinline__ void store_gates(SolveMemory& shared, const Args& arg
 __device__ __forceinline__ void store_operands(const SolveMemory& shared, const Args& args,
                                                const Task& task) {
   Operands* operands = operands_of(args, task.slot, task.qk_head);
-  store_bulk(operands->keys, shared.keys, sizeof(Operands::keys));
-  store_bulk(operands->queries, shared.queries, sizeof(Operands::queries));
+  store_bulk_kept(operands->keys, shared.keys, sizeof(Operands::keys));
+  store_bulk_kept(operands->queries, shared.queries, sizeof(Operands::queries));
 }
 
 __device__ __forceinline__ void store_reads(const SolveMemory& shared, const Args& args,
@@ -152,7 +165,7 @@ __device__ __forceinline__ void store_reads(const SolveMemory& shared, const Arg
 #pragma unroll
   for (int head = 0; head < SERVED; ++head) {
     Solved* solved = solved_of(args, task.slot, task.qk_head * SERVED + head);
-    store_bulk(solved->reads, shared.scores[head], sizeof(Solved::reads));
+    store_bulk_kept(solved->reads, shared.scores[head], sizeof(Solved::reads));
   }
 }
 
@@ -161,15 +174,21 @@ __device__ __forceinline__ void store_writes(const SolveMemory& shared, const Ar
 #pragma unroll
   for (int head = 0; head < SERVED; ++head) {
     Solved* solved = solved_of(args, task.slot, task.qk_head * SERVED + head);
-    store_bulk(solved->writes, shared.below[head], sizeof(Solved::writes));
+    store_bulk_kept(solved->writes, shared.below[head], sizeof(Solved::writes));
   }
 }
 
-// By a whole warp, for the team. Bulk stores are the first lane's.
+// A feeding warp's part of a task is there: by the lane whose bulk stores are of it.
+__device__ __forceinline__ void count_part(const Args& args, const Task& task) {
+  finish_bulk_stores();
+  count_release(parts_of(args, task.slot, task.qk_head));
+}
+
+// By a whole warp, for the team. Its bulk stores are the first lane's.
 __device__ __forceinline__ void feed_team(SolveCta& cta, SolveMemory& shared, const Args& args,
                                           int team, int served) {
   Numbers numbers(args, team);
-  const bool is_first = served == 0, is_storing = is_first && threadIdx.x % 32 == 0;
+  const bool is_first = served == 0, is_storing = threadIdx.x % 32 == 0;
   const int tasks = count_tasks(cta, args);
   TeamBarriers& barriers = shared.barriers;
   const auto free_place = [&](uint64_t* barrier) {
@@ -186,12 +205,15 @@ __device__ __forceinline__ void feed_team(SolveCta& cta, SolveMemory& shared, co
       const Gates gates = find_gates(args, task, raw, served);
       if (before.tokens > 0) {
         wait_cta_phase(&barriers.done, parity ^ 1);
-        if (is_storing) store_writes(shared, args, before);
+        if (is_storing && !is_first) store_writes(shared, args, before);
       }
       store_gates(shared, args, task, served, gates);
       __syncwarp();
       arrive_for_warp(&barriers.gates);
-      if (before.tokens > 0 && is_first) free_place(&barriers.below);
+      if (before.tokens > 0) {
+        if (!is_first) free_place(&barriers.below);
+        if (is_storing) count_part(args, before);
+      }
     }
     if (task.tokens > 0 && is_first) {
       wait_cta_phase(&barriers.operands, parity);
@@ -200,12 +222,12 @@ __device__ __forceinline__ void feed_team(SolveCta& cta, SolveMemory& shared, co
     }
     const Task next = find_task(cta.order, args, tasks, numbers);
     raw = load_gates(args, next);
-    if (is_first) request_task(shared, args, next);
+    if (is_first) {
+      request_task(shared, args, next);
+    } else {
+      prefetch_values(args, next);
+    }
     if (task.tokens > 0 && is_first) {
-      if (is_storing && before.tokens > 0) {
-        finish_bulk_stores_before();
-        count_release(parts_of(args, before.slot, before.qk_head));
-      }
       wait_cta_phase(&barriers.reads, parity);
       if (is_storing) store_reads(shared, args, task);
       free_place(&barriers.free);
@@ -213,12 +235,11 @@ __device__ __forceinline__ void feed_team(SolveCta& cta, SolveMemory& shared, co
     before = task;
     task = next;
     if (task.tokens > 0) continue;
-    if (before.tokens == 0 || !is_first) break;
+    if (before.tokens == 0) break;
     wait_cta_phase(&barriers.done, parity);
     if (!is_storing) break;
-    store_writes(shared, args, before);
-    finish_bulk_stores();
-    count_release(parts_of(args, before.slot, before.qk_head));
+    if (!is_first) store_writes(shared, args, before);
+    count_part(args, before);
     break;
   }
 }

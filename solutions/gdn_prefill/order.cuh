@@ -111,7 +111,7 @@ __device__ __forceinline__ Task find_task(const Order& order, const Args& args, 
   return task;
 }
 
-// One where a task is solved.
+// How many of a task's parts are there, one a feeding warp: SERVED where it is solved.
 __device__ __forceinline__ int* parts_of(const Args& args, int slot, int qk_head) {
   uint8_t* first = args.scratch + int64_t{args.slots} * (SLOT_BYTES - QK_HEADS * sizeof(int));
   return reinterpret_cast<int*>(first) + (int64_t{slot} * QK_HEADS + qk_head);
@@ -130,7 +130,7 @@ __device__ __forceinline__ int await_solved(const Args& args, int slot, int qk_h
 #pragma unroll 1
   for (int looks = 0; looks < MOST_LOOKS; ++looks) {
     bool is_there = false;
-    if (lane < most) is_there = load_acquire(parts_of(args, slot + lane, qk_head)) > 0;
+    if (lane < most) is_there = load_acquire(parts_of(args, slot + lane, qk_head)) >= SERVED;
     const uint32_t missing = ~__ballot_sync(FULL, is_there);
     __syncwarp();  // what a lane has acquired, the others have
     if ((missing & 1) == 0) return missing ? __ffs(missing) - 1 : 32;

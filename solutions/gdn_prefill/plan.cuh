@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "bulk_policies.cuh"
+
 namespace {
 
 constexpr int QK_HEADS = 4, V_HEADS = 8, SERVED = V_HEADS / QK_HEADS, DIM = 128;
@@ -24,13 +26,15 @@ struct Tuning {
   static constexpr int SOLVE_TEAMS = 2;      // of a CTA, one an SM: 110 KiB each
   static constexpr int SOLVE_REGISTERS = 104, FEED_REGISTERS = 64;  // of 96
   static constexpr int SCANNED = 16;         // SMs without solve_kernel: the longest scan's
+  static constexpr int SCANNED_OF_MANY = 32;  // where tasks of many sequences take long
+  static constexpr int64_t KEPT_BYTES = 45 << 20;  // of scratch, that the L2 keeps
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int FEW = 8, LONG = 8;    // may_hand(): sequences at most, chunks at least
   // Chunks from which on the longest sequence of few has a second, third, fourth segment.
   static constexpr int SECOND = 20, THIRD = 48, FOURTH = 160;
   static constexpr int AHEAD = 3, A_ROUND = 14;  // count_ahead(): chunks
-  static constexpr int CUT_AMONG = 5;        // may_cut(): sequences at most
+  static constexpr int CUT_AMONG = 5, LATER_AMONG = 2;  // may_cut(): sequences, segments at most
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
   static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
@@ -50,7 +54,7 @@ struct Args {
   const int64_t* cu_seqlens;    // [N + 1]
   __nv_bfloat16* output;        // [T, 8, 128]
   float* new_state;             // [N, 8, 128, 128]
-  // [slots, 4] Operands, [slots, 8] Solved, [slots, 4] parts, 16 bytes for the units taken; of few
+  // [slots, 4] Operands, [slots, 8] Solved, [slots, 4] parts, how many units are taken; of few
   // sequences [slots, 8, 2] Handed, [slots, 8] counts of them; where they may be cut, another
   // [slots, 8, 2] Handed, [MOST_LATER, 8] Seam and counts
   uint8_t* scratch;
@@ -58,7 +62,8 @@ struct Args {
   int tokens, num_seqs, slots;
   int most_whole, most_split;  // rank_sequences()
   int solve_ctas, scan_ctas;
-  int most_later;  // may_cut()
+  int most_later;    // may_cut()
+  bool is_dropping;  // scratch is more than the L2 keeps: drop_round()
 };
 
 // What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16. Of every
@@ -81,7 +86,7 @@ struct Handed {
 static_assert(sizeof(Operands) % 16 == 0 && sizeof(Solved) % 16 == 0, "bulk copies");
 constexpr int64_t SLOT_BYTES =
     QK_HEADS * (sizeof(Operands) + sizeof(int)) + V_HEADS * sizeof(Solved);
-constexpr int64_t HANDED_BYTES = V_HEADS * (DIM / VALUES * sizeof(Handed) + sizeof(int));
+constexpr int64_t HANDED_BYTES = V_HEADS * DIM / VALUES * sizeof(Handed);  // of a slot
 
 // Between a segment and the one in front of it, of a v head. The thread of a fragment of sums has
 // 16 bytes a step; tiles are a second operand in rows: rows are rows of S, columns keys.
@@ -108,16 +113,43 @@ __host__ __device__ __forceinline__ bool is_handing(const Args& args) {
 // more, next to those of others, wait for the L2.
 __host__ __device__ __forceinline__ int may_cut(int64_t tokens, int64_t num_seqs) {
   if (!may_hand(tokens, num_seqs) || tokens <= (Tuning::SECOND - 1) * CHUNK) return 0;
-  return num_seqs == 1 ? MOST_LATER : num_seqs <= Tuning::CUT_AMONG;
+  if (num_seqs > Tuning::CUT_AMONG) return 0;
+  return num_seqs == 1 ? MOST_LATER : Tuning::LATER_AMONG;
 }
 
-// Bytes of scratch of few sequences, which lie behind all the rest.
-__host__ __device__ __forceinline__ int64_t count_handed(int64_t slots, int64_t tokens,
-                                                         int64_t num_seqs) {
-  if (!may_hand(tokens, num_seqs)) return 0;
-  if (may_cut(tokens, num_seqs) == 0) return slots * HANDED_BYTES;
-  return slots * (HANDED_BYTES + V_HEADS * 2 * int64_t{sizeof(Handed)}) +
-         MOST_LATER * V_HEADS * int64_t{sizeof(Seam) + sizeof(SeamCounts)};
+// Parts of scratch, in bytes from its begin: Args::scratch. Those of few sequences lie behind all
+// the rest, at lines of the L2.
+__host__ __device__ __forceinline__ int64_t align_line(int64_t bytes) {
+  return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
+__host__ __device__ __forceinline__ int64_t handed_offset(int64_t slots) {
+  return align_line(slots * SLOT_BYTES + sizeof(int));
+}
+
+__host__ __device__ __forceinline__ int64_t halves_offset(int64_t slots) {
+  return handed_offset(slots) + slots * HANDED_BYTES;
+}
+
+__host__ __device__ __forceinline__ int64_t transitions_offset(int64_t slots) {
+  return align_line(halves_offset(slots) + slots * V_HEADS * sizeof(int));
+}
+
+__host__ __device__ __forceinline__ int64_t seams_offset(int64_t slots) {
+  return transitions_offset(slots) + slots * HANDED_BYTES;
+}
+
+// Slots of chunks: first_slot().
+inline int64_t count_slots(int64_t tokens, int64_t num_seqs) {
+  return tokens / CHUNK + num_seqs;
+}
+
+// Bytes of scratch.
+inline int64_t count_scratch(int64_t tokens, int64_t num_seqs) {
+  const int64_t slots = count_slots(tokens, num_seqs);
+  if (!may_hand(tokens, num_seqs)) return handed_offset(slots);
+  if (may_cut(tokens, num_seqs) == 0) return transitions_offset(slots);
+  return seams_offset(slots) + MOST_LATER * V_HEADS * int64_t{sizeof(Seam) + sizeof(SeamCounts)};
 }
 
 // Tokens [start, stop) of a sequence, within the tensors whatever cu_seqlens holds.
@@ -151,19 +183,18 @@ __device__ __forceinline__ Solved* solved_of(const Args& args, int slot, int v_h
 
 // Of 64 columns from 64 half on.
 __device__ __forceinline__ Handed* handed_of(const Args& args, int slot, int v_head, int half) {
-  uint8_t* first = args.scratch + int64_t{args.slots} * SLOT_BYTES + 16;
+  uint8_t* first = args.scratch + handed_offset(args.slots);
   return reinterpret_cast<Handed*>(first) + ((int64_t{slot} * V_HEADS + v_head) * 2 + half);
 }
 
 // The same of the transition of a later segment, whose columns are rows of the state in front.
 __device__ __forceinline__ Handed* transition_of(const Args& args, int slot, int v_head, int half) {
-  uint8_t* first = args.scratch + args.slots * (SLOT_BYTES + HANDED_BYTES) + 16;
+  uint8_t* first = args.scratch + transitions_offset(args.slots);
   return reinterpret_cast<Handed*>(first) + ((int64_t{slot} * V_HEADS + v_head) * 2 + half);
 }
 
 __device__ __forceinline__ Seam* seam_of(const Args& args, int later, int v_head) {
-  constexpr int64_t SLOT = SLOT_BYTES + HANDED_BYTES + V_HEADS * 2 * sizeof(Handed);
-  return reinterpret_cast<Seam*>(args.scratch + args.slots * SLOT + 16) +
+  return reinterpret_cast<Seam*>(args.scratch + seams_offset(args.slots)) +
          (later * V_HEADS + v_head);
 }
 
@@ -173,9 +204,8 @@ __device__ __forceinline__ SeamCounts* seam_counts_of(const Args& args, int late
 
 // How many halves of a chunk have been handed on.
 __device__ __forceinline__ int* halves_of(const Args& args, int slot, int v_head) {
-  const int64_t first = SLOT_BYTES + HANDED_BYTES - V_HEADS * sizeof(int);
-  uint8_t* counts = args.scratch + args.slots * first + 16;
-  return reinterpret_cast<int*>(counts) + (int64_t{slot} * V_HEADS + v_head);
+  uint8_t* first = args.scratch + halves_offset(args.slots);
+  return reinterpret_cast<int*>(first) + (int64_t{slot} * V_HEADS + v_head);
 }
 
 __device__ __forceinline__ uint32_t bits_of(const __half2& pair) {

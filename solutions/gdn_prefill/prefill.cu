@@ -197,26 +197,22 @@ int count_sms(int device) {
   return count;
 }
 
-int64_t count_slots(int64_t tokens, int64_t num_seqs) { return tokens / CHUNK + num_seqs; }
-
 // CTAs of solve_kernel: all SMs but some that are the scan's from the start. Their teams take tasks
 // in rounds; from the third on no more CTAs than fill all of them: the scan makes use of the others
-// while these would wait for the last round's. With many sequences a last chunk is half full in the
-// mean, 5/8 of one allows for fuller ones.
+// while these would wait for the last round's. It then has more of them from the start as well: what
+// is read sooner is not written to memory first. With many sequences a last chunk is half full in
+// the mean, 5/8 of one allows for fuller ones.
 int64_t count_solving(int64_t tokens, int64_t num_seqs, int64_t sms) {
-  const int64_t most = std::max<int64_t>(sms - std::min<int64_t>(Tuning::SCANNED, sms / 8), 1);
+  const auto rest = [&](int64_t scanned) {
+    return std::max<int64_t>(sms - std::min(scanned, sms * scanned / 128), 1);
+  };
+  const int64_t most = rest(Tuning::SCANNED), most_of_many = rest(Tuning::SCANNED_OF_MANY);
   const int64_t bound = std::min(count_slots(tokens, num_seqs) * QK_HEADS, most);
   if (num_seqs <= Tuning::FEW) return bound;
   const int64_t tasks = (tokens / CHUNK + num_seqs * 5 / 8) * QK_HEADS;
-  const int64_t rounds = (tasks - 1) / (Tuning::SOLVE_TEAMS * most) + 1;
+  const int64_t rounds = (tasks - 1) / (Tuning::SOLVE_TEAMS * most_of_many) + 1;
   const int64_t teams = (tasks - 1) / rounds + 1;
   return rounds < 3 ? bound : (teams - 1) / Tuning::SOLVE_TEAMS + 1;
-}
-
-// Bytes of scratch that chunks need.
-int64_t count_scratch(int64_t tokens, int64_t num_seqs) {
-  const int64_t slots = count_slots(tokens, num_seqs);
-  return slots * SLOT_BYTES + 16 + count_handed(slots, tokens, num_seqs);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
@@ -259,6 +255,7 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(count_solving(tokens, num_seqs, sms)),
       static_cast<int>(std::min(units, sms)),
       hands ? may_cut(tokens, num_seqs) : 0,
+      count_scratch(tokens, num_seqs) > Tuning::KEPT_BYTES,
   };
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
@@ -266,6 +263,9 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   TVM_FFI_ICHECK(scratch.size(0) >= count_scratch(tokens, num_seqs))
       << "scratch: expected " << count_scratch(tokens, num_seqs) << " bytes, got "
       << scratch.size(0);
+  TVM_FFI_ICHECK(reinterpret_cast<uintptr_t>(scratch.data_ptr()) % LINE_BYTES == 0)
+      << "scratch: expected to start at a multiple of " << LINE_BYTES
+      << " bytes, since lines of it are dropped; torch.empty() gives that";
   launch_chunks(args, stream);
 }
 

@@ -48,6 +48,21 @@ __device__ __forceinline__ void store_state(const Args& args, const Work& work, 
   });
 }
 
+// The same of what send_state() has brought.
+__device__ __forceinline__ void take_state(ScanMemory& shared, const Work& work, int group,
+                                           Turn& turn, float (&state)[64]) {
+  wait_cta_phase(&shared.full[turn.stage], turn.parity);
+  const float* from = reinterpret_cast<const float*>(&shared.stages[turn.stage]);
+  for_state(work, group, [&](int i, int64_t offset) {
+    const int at = static_cast<int>(offset - work.first_value());
+    const float4 keys = *reinterpret_cast<const float4*>(from + at);
+    state[i] = keys.x, state[i + 1] = keys.y, state[i + 4] = keys.z, state[i + 5] = keys.w;
+  });
+  arrive_once_a_warp(&shared.used[turn.stage]);
+  arrive_once_a_warp(&shared.done[turn.stage]);
+  turn.advance();
+}
+
 // Where a lane's row of four 8 x 8 tiles lies: tokens 8 tile to 8 tile + 15, the warp's values.
 __device__ __forceinline__ uint32_t value_place(int tile) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -357,12 +372,11 @@ __device__ __forceinline__ void scan_sequence(ScanMemory& shared, const Args& ar
                                               const Work& work, int group, Turn& turn) {
   const int chunks = work.range.chunks();
   const bool is_half = work.groups < GROUPS;
-  float state[64];
-  if (chunks > 0) {
+  float state[64] = {};
+  if (is_state_sent(args, work)) {
+    take_state(shared, work, group, turn, state);
+  } else if (chunks > 0) {
     load_state(args, work, group, state);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 64; ++i) state[i] = 0.0f;
   }
   uint32_t rounded[8][4], output[16] = {};
   round_fragment(state, rounded);

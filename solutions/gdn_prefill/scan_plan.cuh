@@ -30,9 +30,12 @@ struct Stage {
   Solved solved;
 };
 
-// Where the outputs of a round belong: first token, tokens, first column, warpgroups.
+// Where the outputs of a round belong: first token, tokens, first column, warpgroups. And what
+// nobody reads any more once the round is done, or nullptr.
 struct Place {
   int token, rows, column, groups;
+  const Solved* solved;
+  const Handed* handed;  // both halves
 };
 
 // Chunks of all that a CTA works on are counted through, as rounds: the one after a sequence's last
@@ -79,6 +82,12 @@ struct Work {
 // Whether the unit's states were found from zeros and are to become the true ones.
 __device__ __forceinline__ bool is_merged(const Work& work) {
   return work.later >= 0 && !work.is_transition;
+}
+
+// Whether a round in front of the unit's chunks brings its state, while a unit before is worked on:
+// that of all columns. Half of the columns are the first unit of a CTA, which waits for its chunks.
+__device__ __forceinline__ bool is_state_sent(const Args& args, const Work& work) {
+  return args.state && work.groups == GROUPS && work.range.chunks() > 0;
 }
 
 // Says to the compiler that all lanes hold the same: products in flight suffer no other branches.

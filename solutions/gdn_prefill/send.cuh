@@ -7,8 +7,7 @@
 
 #include "async_copy.cuh"
 #include "barrier_wait.cuh"
-#include "bulk_copy.cuh"
-#include "bulk_hints.cuh"
+#include "bulk_policies.cuh"
 #include "global_proxy.cuh"
 #include "named_barrier.cuh"
 #include "order.cuh"
@@ -28,7 +27,7 @@ __device__ __forceinline__ void await_round_before(uint64_t (&barriers)[Tuning::
 __device__ __forceinline__ void request_part(void* to, const void* from, uint32_t bytes,
                                              uint64_t* full) {
   arrive_expecting(full, bytes);
-  copy_bulk(to, from, bytes, full);
+  copy_bulk_last(to, from, bytes, full);
 }
 
 // Value columns of a chunk, a row of 128 bytes a token and group; zero behind the sequence's end
@@ -71,13 +70,34 @@ __device__ __forceinline__ void store_output(ScanMemory& shared, const Args& arg
   }
 }
 
+// Scratch that nobody reads again, its lines shared among the senders: the L2 need not write it to
+// memory, and has room for others.
+__device__ __forceinline__ void drop_spent(const void* from, int bytes) {
+  if (!from) return;
+  const uint8_t* first = static_cast<const uint8_t*>(from);
+  for (int at = threadIdx.x % SENDERS * LINE_BYTES; at < bytes; at += SENDERS * LINE_BYTES) {
+    drop_line(first + at);
+  }
+}
+
+// Of a round that is done.
+__device__ __forceinline__ void drop_round(ScanMemory& shared, const Args& args, int round) {
+  if (!args.is_dropping) return;
+  static_assert(sizeof(Solved) % LINE_BYTES == 0 && sizeof(Handed) % LINE_BYTES == 0, "lines");
+  const Place& place = shared.places[round % (2 * Tuning::STAGES)];
+  drop_spent(place.solved, sizeof(Solved));
+  drop_spent(place.handed, DIM / VALUES * sizeof(Handed));
+}
+
 // What solve_kernel left for a chunk.
 __device__ __forceinline__ void request_operands(ScanMemory& shared, const Args& args,
                                                  const Work& work, int chunk, int round) {
   if (threadIdx.x % SENDERS != 0) return;
   const int stage = round % Tuning::STAGES, first = work.range.start + chunk * CHUNK;
-  shared.places[round % (2 * Tuning::STAGES)] = {first, min(work.range.stop - first, CHUNK),
-                                                 work.column(0), work.groups};
+  const Solved* solved = work.groups == GROUPS ? solved_of(args, work.slot + chunk, work.v_head)
+                                               : nullptr;  // there is another half
+  shared.places[round % (2 * Tuning::STAGES)] = {
+      first, min(work.range.stop - first, CHUNK), work.column(0), work.groups, solved, nullptr};
   const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
   request_part(&shared.stages[stage].operands, operands, sizeof(Operands), &shared.full[stage]);
 }
@@ -95,7 +115,7 @@ __device__ __forceinline__ void request_keys(ScanMemory& shared, const Args& arg
                                              int chunk, int round) {
   if (threadIdx.x % SENDERS != 0) return;
   const int stage = round % Tuning::STAGES;
-  shared.places[round % (2 * Tuning::STAGES)].groups = 0;  // leaves no output
+  shared.places[round % (2 * Tuning::STAGES)] = {};  // leaves no output
   const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
   request_part(shared.stages[stage].operands.keys, operands->keys, sizeof(operands->keys),
                &shared.full[stage]);
@@ -108,8 +128,8 @@ __device__ __forceinline__ void request_writes(ScanMemory& shared, const Args& a
   const Solved* from = solved_of(args, work.slot + chunk, work.v_head);
   Solved& to = shared.stages[stage].solved;
   arrive_expecting(&shared.full[stage], sizeof(to.writes) + sizeof(to.carry));
-  copy_bulk(to.writes, from->writes, sizeof(to.writes), &shared.full[stage]);
-  copy_bulk(to.carry, from->carry, sizeof(to.carry), &shared.full[stage]);
+  copy_bulk_last(to.writes, from->writes, sizeof(to.writes), &shared.full[stage]);
+  copy_bulk_last(to.carry, from->carry, sizeof(to.carry), &shared.full[stage]);
 }
 
 // And those that the outputs need.
@@ -124,8 +144,8 @@ __device__ __forceinline__ void request_reads(ScanMemory& shared, const Args& ar
   static_assert(offsetof(Solved, carry) == offsetof(Solved, reads) + sizeof(Solved::reads),
                 "one copy");
   arrive_expecting(full, sizeof(Operands::queries) + REST);
-  copy_bulk(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
-  copy_bulk(to.solved.reads, solved->reads, REST, full);
+  copy_bulk_last(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
+  copy_bulk_last(to.solved.reads, solved->reads, REST, full);
 }
 
 // With what the states' units have left, which goes where keys, writes and values do else.
@@ -139,10 +159,10 @@ __device__ __forceinline__ void request_handed(ScanMemory& shared, const Handed*
   static_assert(STATE == sizeof(Operands::keys) && STATE == sizeof(Solved::writes) &&
                     RESIDUAL == TILE_BYTES, "they take the places of others");
   arrive_expecting(full, 2 * (STATE + RESIDUAL));
-  copy_bulk(to.operands.keys, handed[0].state, STATE, full);
-  copy_bulk(to.solved.writes, handed[1].state, STATE, full);
-  copy_bulk(to.values[0], handed[0].residual, RESIDUAL, full);
-  copy_bulk(to.values[1], handed[1].residual, RESIDUAL, full);
+  copy_bulk_last(to.operands.keys, handed[0].state, STATE, full);
+  copy_bulk_last(to.solved.writes, handed[1].state, STATE, full);
+  copy_bulk_last(to.values[0], handed[0].residual, RESIDUAL, full);
+  copy_bulk_last(to.values[1], handed[1].residual, RESIDUAL, full);
 }
 
 // A later segment's transition, both halves of its rows, in two terms: a stage that is all of it.
@@ -151,16 +171,16 @@ __device__ __forceinline__ void request_transition(ScanMemory& shared, const Sea
   if (threadIdx.x % SENDERS != 0) return;
   Stage& to = shared.stages[round % Tuning::STAGES];
   uint64_t* full = &shared.full[round % Tuning::STAGES];
-  shared.places[round % (2 * Tuning::STAGES)].groups = 0;  // leaves no output
+  shared.places[round % (2 * Tuning::STAGES)] = {};  // leaves no output
   constexpr int TERM = sizeof(seam.transition[0][0]);
   static_assert(TERM == sizeof(Operands::keys) && TERM == sizeof(Stage::values) &&
                     TERM == sizeof(Solved::writes), "they take the places of others");
   arrive_expecting(full, 2 * TERM);
-  copy_bulk(to.operands.keys, seam.transition[0][0], TERM, full);
-  copy_bulk(to.operands.queries, seam.transition[0][1], TERM, full);
+  copy_bulk_last(to.operands.keys, seam.transition[0][0], TERM, full);
+  copy_bulk_last(to.operands.queries, seam.transition[0][1], TERM, full);
   arrive_expecting(full, 2 * TERM);
-  copy_bulk(to.solved.writes, seam.transition[1][0], TERM, full);
-  copy_bulk(to.values, seam.transition[1][1], TERM, full);
+  copy_bulk_last(to.solved.writes, seam.transition[1][0], TERM, full);
+  copy_bulk_last(to.values, seam.transition[1][1], TERM, full);
 }
 
 // Whether the values of a round go where no output lies: half of the columns, as in the round that
@@ -179,14 +199,44 @@ __device__ __forceinline__ int await_chunk(const Args& args, const Work& work, i
   return solved;
 }
 
+// Bulk copies may take the place of what was read or left in the stage of a round.
+__device__ __forceinline__ void reuse_stage(ScanMemory& shared, const Args& args, int round) {
+  if (round < Tuning::STAGES) return;
+  await_round_before(shared.done, round);
+  store_output(shared, args, round - Tuning::STAGES);
+  drop_round(shared, args, round - Tuning::STAGES);
+  publish_shared();
+  sync_threads_of(1 + GROUPS, SENDERS);  // outputs have been read
+}
+
+// The state in front of a sequence: a round of its own, the first of its unit.
+__device__ __forceinline__ void send_state(ScanMemory& shared, const Args& args, const Work& work,
+                                           int& round) {
+  await_round_before(shared.used, round);
+  reuse_stage(shared, args, round);
+  if (threadIdx.x % SENDERS == 0) {
+    Stage& stage = shared.stages[round % Tuning::STAGES];
+    uint64_t* full = &shared.full[round % Tuning::STAGES];
+    shared.places[round % (2 * Tuning::STAGES)] = {};  // leaves no output
+    constexpr int HALF = DIM * DIM / 2;  // values
+    static_assert(2 * HALF * sizeof(float) <= sizeof(stage), "a stage that is all of it");
+    float* to = reinterpret_cast<float*>(&stage);
+    const float* from = args.state + work.first_value();
+    request_part(to, from, HALF * sizeof(float), full);
+    request_part(to + HALF, from + HALF, HALF * sizeof(float), full);
+  }
+  arrive(&shared.full[round % Tuning::STAGES]);
+  ++round;
+}
+
 // Values of the CTA's first rounds do not wait for solve_kernel. Of how many of the unit's chunks.
 __device__ __forceinline__ int request_early(ScanMemory& shared, const Args& args,
                                              const Work& work, int chunks, int round) {
-  const int early = round == 0 ? min(chunks, Tuning::STAGES) : 0;
+  const int early = max(min(chunks, Tuning::STAGES - round), 0);
 #pragma unroll 1
   for (int chunk = 0; chunk < early; ++chunk) {
-    request_values(shared, args, work, chunk, chunk);
-    announce_values(shared, chunk);
+    request_values(shared, args, work, chunk, round + chunk);
+    announce_values(shared, round + chunk);
   }
   return early;
 }
@@ -196,6 +246,7 @@ __device__ __forceinline__ int request_early(ScanMemory& shared, const Args& arg
 __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, const Work& work,
                                           bool is_requesting, int& round) {
   const int chunks = work.range.chunks();
+  if (is_state_sent(args, work)) send_state(shared, args, work, round);
   const int early = request_early(shared, args, work, chunks, round);
   int solved = 0;  // chunks that are known to be there
 #pragma unroll 1
@@ -210,6 +261,7 @@ __device__ __forceinline__ void send_unit(ScanMemory& shared, const Args& args, 
     if (is_reused) wait_cta_phase(&shared.done[stage], parity);
     request_solved(shared, args, work, chunk, round);
     if (is_reused && !apart) store_output(shared, args, round - Tuning::STAGES);
+    if (is_reused) drop_round(shared, args, round - Tuning::STAGES);
     if (chunk < early) continue;
     if (!apart) request_values(shared, args, work, chunk, round);
     announce_values(shared, round);
@@ -246,15 +298,6 @@ __device__ __forceinline__ void send_states(ScanMemory& shared, const Args& args
   }
 }
 
-// Bulk copies may take the place of what was read or left in the stage of a round.
-__device__ __forceinline__ void reuse_stage(ScanMemory& shared, const Args& args, int round) {
-  if (round < Tuning::STAGES) return;
-  await_round_before(shared.done, round);
-  store_output(shared, args, round - Tuning::STAGES);
-  publish_shared();
-  sync_threads_of(1 + GROUPS, SENDERS);  // outputs have been read
-}
-
 // What a later segment's states, found from zeros, are merged with: a round of its own.
 __device__ __forceinline__ void send_seam(ScanMemory& shared, const Args& args, const Work& work,
                                           bool is_requesting, int& round) {
@@ -271,23 +314,25 @@ __device__ __forceinline__ void send_seam(ScanMemory& shared, const Args& args, 
   ++round;
 }
 
-// Where the outputs of a unit of outputs belong.
-__device__ __forceinline__ Place place_of(const Work& work) {
-  return {work.range.start, work.range.stop - work.range.start, work.column(0), GROUPS};
+// Where the outputs of a unit of outputs belong. It is the last to read of its chunk and v head.
+__device__ __forceinline__ Place place_of(const Args& args, const Work& work,
+                                          const Handed* handed) {
+  return {work.range.start, work.range.stop - work.range.start, work.column(0), GROUPS,
+          solved_of(args, work.slot, work.v_head), handed};
 }
 
 // The outputs of a chunk of a first segment.
 __device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args, const Work& work,
                                             bool is_requesting, int& round) {
   const int stage = round % Tuning::STAGES;
-  const Place place = place_of(work);
+  const Handed* handed = handed_of(args, work.slot, work.v_head, 0);
   if (is_requesting) {
     await_count(halves_of(args, work.slot, work.v_head), HALVES);
     admit_bulk_reads();
   }
   reuse_stage(shared, args, round);
   request_reads(shared, args, work, stage);
-  request_handed(shared, handed_of(args, work.slot, work.v_head, 0), place, round);
+  request_handed(shared, handed, place_of(args, work, handed), round);
   arrive(&shared.full[stage]);
   ++round;
 }
@@ -297,20 +342,21 @@ __device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args
 __device__ __forceinline__ void send_later_output(ScanMemory& shared, const Args& args,
                                                   const Work& work, bool is_requesting,
                                                   int& round) {
-  const Place place = place_of(work);
+  const Handed* added = transition_of(args, work.slot, work.v_head, 0);
+  const Handed* handed = handed_of(args, work.slot, work.v_head, 0);
   if (is_requesting) {
     await_count(halves_of(args, work.slot, work.v_head), 2 * HALVES);
     admit_bulk_reads();
   }
   reuse_stage(shared, args, round);
   request_reads(shared, args, work, round % Tuning::STAGES);
-  request_handed(shared, transition_of(args, work.slot, work.v_head, 0), {0, 0, 0, 0}, round);
+  request_handed(shared, added, {0, 0, 0, 0, nullptr, added}, round);
   arrive(&shared.full[round % Tuning::STAGES]);
   ++round;
   if (is_requesting) await_count(&seam_counts_of(args, work.later, work.v_head)->begin, HALVES);
   reuse_stage(shared, args, round);
   if (threadIdx.x % SENDERS == 0) arrive(&shared.full[round % Tuning::STAGES]);  // for no reads
-  request_handed(shared, handed_of(args, work.slot, work.v_head, 0), place, round);
+  request_handed(shared, handed, place_of(args, work, handed), round);
   arrive(&shared.full[round % Tuning::STAGES]);
   ++round;
 }
@@ -325,11 +371,6 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
   int round = 0;
   if (is_leader) list_unit(shared, 1, first);
   for_works<MAY_CUT>(shared, args, [&](const Work& work, int number) {
-    const bool has_state =
-        work.seq >= 0 && work.range.chunks() > 0 && work.later < 0 && args.state;
-    if (is_leader && number > 1 && has_state) {
-      prefetch_bulk(args.state + work.first_value(), work.groups * VALUES * DIM * sizeof(float));
-    }
     if (work.seq < 0 && work.later < 0) {
       send_output(shared, args, work, is_requesting, round);
     } else if (work.seq < 0) {
@@ -351,6 +392,7 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
   for (int last = max(round - Tuning::STAGES, 0); last < round; ++last) {
     wait_cta_phase(&shared.done[last % Tuning::STAGES], last / Tuning::STAGES % 2);
     store_output(shared, args, last);
+    drop_round(shared, args, last);
   }
   commit_copies();
   wait_copies<0>();  // no copy may land in a CTA that has ended
