@@ -1,26 +1,34 @@
-// Bulk copies between device memory and shared memory: PTX of sm_90 and later. Both addresses and
-// the number of bytes are multiples of 16.
+// Bulk copies between device memory and shared memory, and how long the L2 is to keep what they
+// touch: PTX of sm_90 and later. Both addresses and the number of bytes are multiples of 16.
 #pragma once
 
 #include <cstdint>
 
 #include "async_copy.cuh"
 
-// Into shared memory; the bytes count on a barrier, where arrive_expecting() announced them.
-__device__ __forceinline__ void copy_bulk(void* shared, const void* global, uint32_t bytes,
-                                          uint64_t* barrier) {
+// Into shared memory; the bytes count on a barrier, where arrive_expecting() announced them. The L2
+// evicts them before others.
+__device__ __forceinline__ void copy_bulk_passing(void* shared, const void* global, uint32_t bytes,
+                                                  uint64_t* barrier) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(shared)),
-      "l"(global), "r"(bytes), "r"(shared_address(barrier))
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
 
-// Into device memory. publish_shared() by who wrote the bytes, and a barrier, come before it.
-__device__ __forceinline__ void store_bulk(void* global, const void* shared, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
-               "r"(shared_address(shared)), "r"(bytes)
-               : "memory");
+// Into device memory, for others to read: the L2 evicts others before. publish_shared() by who
+// wrote the bytes, and a barrier, come before it.
+__device__ __forceinline__ void store_bulk_kept(void* global, const void* shared, uint32_t bytes) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
+          global),
+      "r"(shared_address(shared)), "r"(bytes), "l"(policy)
+      : "memory");
 }
 
 // All of the thread's bulk stores are in device memory. No CTA may end before.

@@ -1,8 +1,7 @@
 // What the two warps beside a team of solve_kernel do, so that the team waits for none of it: each
 // finds the gates of a v head, stores a part of what the team leaves and tells the scan. The first
-// also requests rows; it stores operands and reads, the second, which has the time, writes: these
-// are the last to be there, and the scan may wait for them. Both find the team's tasks for
-// themselves.
+// also requests rows and stores operands and reads. The second stores writes: they are the last to
+// be there, and it has time to see them through. Both find the team's tasks for themselves.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,6 @@
 #include "barrier_wait.cuh"
 #include "bulk_copy.cuh"
 #include "bulk_hints.cuh"
-#include "bulk_policies.cuh"
 #include "device_flags.cuh"
 #include "fast_math.cuh"
 #include "gates.cuh"
@@ -81,7 +79,7 @@ __device__ __forceinline__ void request_task(SolveMemory& shared, const Args& ar
 }
 
 // What the scan will need of a chunk's values, on their way to the L2 while the chunk is solved.
-// Where tasks take more than one round, these would take the place of what they leave.
+// Of more than one round of tasks, values would push scratch out of it.
 __device__ __forceinline__ void prefetch_values(const Args& args, const Task& task) {
   if (args.slots * QK_HEADS > args.solve_ctas * Tuning::SOLVE_TEAMS) return;
   for (int row = threadIdx.x % 32; row < task.tokens; row += 32) {
@@ -178,7 +176,8 @@ __device__ __forceinline__ void store_writes(const SolveMemory& shared, const Ar
   }
 }
 
-// A feeding warp's part of a task is there: by the lane whose bulk stores are of it.
+// A feeding warp's part of a task is there: by the lane whose bulk stores are of it. Behind `done`:
+// the team has zeroed the count by then.
 __device__ __forceinline__ void count_part(const Args& args, const Task& task) {
   finish_bulk_stores();
   count_release(parts_of(args, task.slot, task.qk_head));

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "bulk_policies.cuh"
+#include "cache_lines.cuh"
 
 namespace {
 
@@ -26,15 +26,15 @@ struct Tuning {
   static constexpr int SOLVE_TEAMS = 2;      // of a CTA, one an SM: 110 KiB each
   static constexpr int SOLVE_REGISTERS = 104, FEED_REGISTERS = 64;  // of 96
   static constexpr int SCANNED = 16;         // SMs without solve_kernel: the longest scan's
-  static constexpr int SCANNED_OF_MANY = 32;  // where tasks of many sequences take long
-  static constexpr int64_t KEPT_BYTES = 45 << 20;  // of scratch, that the L2 keeps
+  static constexpr int SCANNED_OF_MANY = 32;  // of more than FEW, from three rounds of tasks on
+  static constexpr int64_t KEPT_BYTES = 45 << 20;  // scratch of which nothing is dropped
   static constexpr int STAGES = 3;           // of the scan: two chunks on their way
   static constexpr int SCAN_REGISTERS = 216, SENDER_REGISTERS = 72;  // of 168
   static constexpr int FEW = 8, LONG = 8;    // may_hand(): sequences at most, chunks at least
   // Chunks from which on the longest sequence of few has a second, third, fourth segment.
   static constexpr int SECOND = 20, THIRD = 48, FOURTH = 160;
   static constexpr int AHEAD = 3, A_ROUND = 14;  // count_ahead(): chunks
-  static constexpr int CUT_AMONG = 5, LATER_AMONG = 2;  // may_cut(): sequences, segments at most
+  static constexpr int CUT_AMONG = 5;        // may_cut(): sequences at most
   static constexpr int TOKENS = 64;          // that walk_kernel holds at once
   static constexpr int WALK_WARPS = 4;       // 8 columns of V a CTA: 128 CTAs a sequence
 };
@@ -83,7 +83,10 @@ struct Solved {
 struct Handed {
   uint4 state[DIM / 16][128], residual[CHUNK / 16][128];
 };
-static_assert(sizeof(Operands) % 16 == 0 && sizeof(Solved) % 16 == 0, "bulk copies");
+static_assert(sizeof(Operands) % 16 == 0, "bulk copies");
+static_assert(sizeof(Solved) % LINE_BYTES == 0 && sizeof(Handed) % LINE_BYTES == 0 &&
+                  sizeof(Operands) % LINE_BYTES == 0,
+              "what is dropped has its lines alone");
 constexpr int64_t SLOT_BYTES =
     QK_HEADS * (sizeof(Operands) + sizeof(int)) + V_HEADS * sizeof(Solved);
 constexpr int64_t HANDED_BYTES = V_HEADS * DIM / VALUES * sizeof(Handed);  // of a slot
@@ -114,7 +117,8 @@ __host__ __device__ __forceinline__ bool is_handing(const Args& args) {
 __host__ __device__ __forceinline__ int may_cut(int64_t tokens, int64_t num_seqs) {
   if (!may_hand(tokens, num_seqs) || tokens <= (Tuning::SECOND - 1) * CHUNK) return 0;
   if (num_seqs > Tuning::CUT_AMONG) return 0;
-  return num_seqs == 1 ? MOST_LATER : Tuning::LATER_AMONG;
+  const int later = MOST_LATER + 1 - static_cast<int>(num_seqs);
+  return later > 1 ? later : 1;
 }
 
 // Parts of scratch, in bytes from its begin: Args::scratch. Those of few sequences lie behind all

@@ -12,18 +12,18 @@
 //     O  = scale diag(exp G) Q S + reads^T R,   reads  = T^T (scale Q K^T o D)^T          [64, V]
 //     S <- exp(G_last) S + writes^T R,          writes = T^T diag(exp(G_last - G)) K      [K, V]
 //
-// solve_kernel, a CTA of two teams an SM: chunk after chunk of a q/k head, longest sequences first;
-// a team finds K, Q, and for the two v heads writes and reads, as tiles that the scan copies whole;
-// warps beside it find gates, request, store and count what is there. scan_kernel, launched with
-// programmatic dependence, a CTA an SM: a sequence and v head after the other, long ones halved,
-// longest first, each taken by who is done; S^T [64 values, 128] a warpgroup; a third requests and
-// stores. A chunk of it begins when it is counted. At least 16 SMs are left to it from the start;
-// others it takes as CTAs of solve_kernel end. No CTA of it is placed before all of these are: none
-// waits for it. Of few long sequences it leaves states and residuals in scratch, and other SMs find
-// the outputs: units behind all those whose chunks they wait for. The longest of few is cut into
-// segments whose chains run at once: later ones from zeros, and beside that, with values of zero,
-// from the identity; what this gives is multiplied by the state in front of the segment, once it is
-// known.
+// solve_kernel, a CTA of two teams an SM: chunk after chunk of a q/k head, longest sequences
+// first; a team finds K, Q, and for the two v heads writes and reads, as tiles that the scan
+// copies whole; warps beside it find gates, request, store and count what is there. scan_kernel,
+// launched with programmatic dependence, a CTA an SM: a sequence and v head after the other, long
+// ones halved, longest first, each taken by who is done; S^T [64 values, 128] a warpgroup; a third
+// requests, stores, and drops from the L2 what nobody reads again. A chunk of it begins when it is
+// counted. At least 16 SMs are left to it from the start; others it takes as CTAs of solve_kernel
+// end. No CTA of it is placed before all of these are: none waits for it. Of few long sequences it
+// leaves states and residuals in scratch, and other SMs find the outputs: units behind all those
+// whose chunks they wait for. The longest of few is cut into segments whose chains run at once:
+// later ones from zeros, and beside that, with values of zero, from the identity; what this gives
+// is multiplied by the state in front of the segment, once it is known.
 //
 // Bytes a chunk: 384 KiB in and out, 322 KiB of scratch written and read, by few sequences twice,
 // and 384 KiB more where outputs are found apart, 768 in a segment behind the first. Flops: 67
@@ -199,20 +199,25 @@ int count_sms(int device) {
 
 // CTAs of solve_kernel: all SMs but some that are the scan's from the start. Their teams take tasks
 // in rounds; from the third on no more CTAs than fill all of them: the scan makes use of the others
-// while these would wait for the last round's. It then has more of them from the start as well: what
-// is read sooner is not written to memory first. With many sequences a last chunk is half full in
-// the mean, 5/8 of one allows for fuller ones.
+// while these would wait for the last round's. It then also has more SMs from the start: the sooner
+// it reads, the less of scratch is in memory by then. With many sequences a last chunk is half full
+// in the mean, 5/8 of one allows for fuller ones.
 int64_t count_solving(int64_t tokens, int64_t num_seqs, int64_t sms) {
-  const auto rest = [&](int64_t scanned) {
+  // In proportion where there are fewer SMs than 128.
+  const auto leave = [&](int64_t scanned) {
     return std::max<int64_t>(sms - std::min(scanned, sms * scanned / 128), 1);
   };
-  const int64_t most = rest(Tuning::SCANNED), most_of_many = rest(Tuning::SCANNED_OF_MANY);
+  const auto count_rounds = [](int64_t tasks, int64_t ctas) {
+    return (tasks - 1) / (Tuning::SOLVE_TEAMS * ctas) + 1;
+  };
+  const int64_t most = leave(Tuning::SCANNED);
   const int64_t bound = std::min(count_slots(tokens, num_seqs) * QK_HEADS, most);
   if (num_seqs <= Tuning::FEW) return bound;
   const int64_t tasks = (tokens / CHUNK + num_seqs * 5 / 8) * QK_HEADS;
-  const int64_t rounds = (tasks - 1) / (Tuning::SOLVE_TEAMS * most_of_many) + 1;
+  if (count_rounds(tasks, most) < 3) return bound;
+  const int64_t rounds = count_rounds(tasks, leave(Tuning::SCANNED_OF_MANY));
   const int64_t teams = (tasks - 1) / rounds + 1;
-  return rounds < 3 ? bound : (teams - 1) / Tuning::SOLVE_TEAMS + 1;
+  return (teams - 1) / Tuning::SOLVE_TEAMS + 1;
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.

@@ -25,7 +25,8 @@ constexpr int SCAN_WARPS = SCAN_THREADS / 32;
 
 struct Stage {
   alignas(1024) Operands operands;
-  // [token][value] bf16, then the output; the output of half of the columns lies in the second.
+  // [token][value] bf16, then the output; the output of half of the columns lies in the second. Or
+  // all of the stage is a state: send_state().
   uint8_t values[GROUPS][TILE_BYTES];
   Solved solved;
 };
@@ -84,8 +85,8 @@ __device__ __forceinline__ bool is_merged(const Work& work) {
   return work.later >= 0 && !work.is_transition;
 }
 
-// Whether a round in front of the unit's chunks brings its state, while a unit before is worked on:
-// that of all columns. Half of the columns are the first unit of a CTA, which waits for its chunks.
+// Whether a round in front of the unit's chunks brings its state: that of all columns. Of half of
+// them each warp loads its own, mostly while the CTA's first chunk is still to be solved.
 __device__ __forceinline__ bool is_state_sent(const Args& args, const Work& work) {
   return args.state && work.groups == GROUPS && work.range.chunks() > 0;
 }

@@ -1,4 +1,5 @@
-// The third warpgroup of the scan: it brings what the other two read and stores what they leave.
+// The third warpgroup of the scan: it brings what the other two read, stores what they leave and
+// drops what nobody reads again.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -7,7 +8,9 @@
 
 #include "async_copy.cuh"
 #include "barrier_wait.cuh"
-#include "bulk_policies.cuh"
+#include "bulk_copy.cuh"
+#include "bulk_hints.cuh"
+#include "cache_lines.cuh"
 #include "global_proxy.cuh"
 #include "named_barrier.cuh"
 #include "order.cuh"
@@ -27,7 +30,7 @@ __device__ __forceinline__ void await_round_before(uint64_t (&barriers)[Tuning::
 __device__ __forceinline__ void request_part(void* to, const void* from, uint32_t bytes,
                                              uint64_t* full) {
   arrive_expecting(full, bytes);
-  copy_bulk_last(to, from, bytes, full);
+  copy_bulk_passing(to, from, bytes, full);
 }
 
 // Value columns of a chunk, a row of 128 bytes a token and group; zero behind the sequence's end
@@ -83,7 +86,6 @@ __device__ __forceinline__ void drop_spent(const void* from, int bytes) {
 // Of a round that is done.
 __device__ __forceinline__ void drop_round(ScanMemory& shared, const Args& args, int round) {
   if (!args.is_dropping) return;
-  static_assert(sizeof(Solved) % LINE_BYTES == 0 && sizeof(Handed) % LINE_BYTES == 0, "lines");
   const Place& place = shared.places[round % (2 * Tuning::STAGES)];
   drop_spent(place.solved, sizeof(Solved));
   drop_spent(place.handed, DIM / VALUES * sizeof(Handed));
@@ -128,8 +130,8 @@ __device__ __forceinline__ void request_writes(ScanMemory& shared, const Args& a
   const Solved* from = solved_of(args, work.slot + chunk, work.v_head);
   Solved& to = shared.stages[stage].solved;
   arrive_expecting(&shared.full[stage], sizeof(to.writes) + sizeof(to.carry));
-  copy_bulk_last(to.writes, from->writes, sizeof(to.writes), &shared.full[stage]);
-  copy_bulk_last(to.carry, from->carry, sizeof(to.carry), &shared.full[stage]);
+  copy_bulk_passing(to.writes, from->writes, sizeof(to.writes), &shared.full[stage]);
+  copy_bulk_passing(to.carry, from->carry, sizeof(to.carry), &shared.full[stage]);
 }
 
 // And those that the outputs need.
@@ -144,8 +146,8 @@ __device__ __forceinline__ void request_reads(ScanMemory& shared, const Args& ar
   static_assert(offsetof(Solved, carry) == offsetof(Solved, reads) + sizeof(Solved::reads),
                 "one copy");
   arrive_expecting(full, sizeof(Operands::queries) + REST);
-  copy_bulk_last(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
-  copy_bulk_last(to.solved.reads, solved->reads, REST, full);
+  copy_bulk_passing(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
+  copy_bulk_passing(to.solved.reads, solved->reads, REST, full);
 }
 
 // With what the states' units have left, which goes where keys, writes and values do else.
@@ -159,10 +161,10 @@ __device__ __forceinline__ void request_handed(ScanMemory& shared, const Handed*
   static_assert(STATE == sizeof(Operands::keys) && STATE == sizeof(Solved::writes) &&
                     RESIDUAL == TILE_BYTES, "they take the places of others");
   arrive_expecting(full, 2 * (STATE + RESIDUAL));
-  copy_bulk_last(to.operands.keys, handed[0].state, STATE, full);
-  copy_bulk_last(to.solved.writes, handed[1].state, STATE, full);
-  copy_bulk_last(to.values[0], handed[0].residual, RESIDUAL, full);
-  copy_bulk_last(to.values[1], handed[1].residual, RESIDUAL, full);
+  copy_bulk_passing(to.operands.keys, handed[0].state, STATE, full);
+  copy_bulk_passing(to.solved.writes, handed[1].state, STATE, full);
+  copy_bulk_passing(to.values[0], handed[0].residual, RESIDUAL, full);
+  copy_bulk_passing(to.values[1], handed[1].residual, RESIDUAL, full);
 }
 
 // A later segment's transition, both halves of its rows, in two terms: a stage that is all of it.
@@ -176,11 +178,11 @@ __device__ __forceinline__ void request_transition(ScanMemory& shared, const Sea
   static_assert(TERM == sizeof(Operands::keys) && TERM == sizeof(Stage::values) &&
                     TERM == sizeof(Solved::writes), "they take the places of others");
   arrive_expecting(full, 2 * TERM);
-  copy_bulk_last(to.operands.keys, seam.transition[0][0], TERM, full);
-  copy_bulk_last(to.operands.queries, seam.transition[0][1], TERM, full);
+  copy_bulk_passing(to.operands.keys, seam.transition[0][0], TERM, full);
+  copy_bulk_passing(to.operands.queries, seam.transition[0][1], TERM, full);
   arrive_expecting(full, 2 * TERM);
-  copy_bulk_last(to.solved.writes, seam.transition[1][0], TERM, full);
-  copy_bulk_last(to.values, seam.transition[1][1], TERM, full);
+  copy_bulk_passing(to.solved.writes, seam.transition[1][0], TERM, full);
+  copy_bulk_passing(to.values, seam.transition[1][1], TERM, full);
 }
 
 // Whether the values of a round go where no output lies: half of the columns, as in the round that
@@ -371,6 +373,10 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
   int round = 0;
   if (is_leader) list_unit(shared, 1, first);
   for_works<MAY_CUT>(shared, args, [&](const Work& work, int number) {
+    const bool is_loaded = work.seq >= 0 && work.later < 0 && work.groups < GROUPS && args.state;
+    if (is_leader && number > 1 && is_loaded && work.range.chunks() > 0) {
+      prefetch_bulk(args.state + work.first_value(), VALUES * DIM * sizeof(float));
+    }
     if (work.seq < 0 && work.later < 0) {
       send_output(shared, args, work, is_requesting, round);
     } else if (work.seq < 0) {

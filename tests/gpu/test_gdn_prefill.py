@@ -127,6 +127,8 @@ BORDERS = [
 BORDERS += [(2000, 384), (2000, 385)]
 # Outputs apart from their states, natively: from 8 chunks a sequence on, up to 8 sequences.
 BORDERS += [(511, 1), (512, 1), (4095, 8), (4096, 8), (4608, 9)]
+UNEVEN = [37 * i % 150 for i in range(60)]  # more units than SMs: who takes which differs
+LARGE = [53 * i % 330 for i in range(56)]  # 0 to 6 chunks; natively more scratch than the L2 keeps
 
 
 @pytest.mark.parametrize(("total_seq_len", "num_seqs"), [*OFFICIAL, *BORDERS])
@@ -174,6 +176,11 @@ def assert_right_beside_empty(lengths, prefill, route):
         [1] * 200,
         [0] * 70 + [90],
         [3, 0] * 100 + [700],
+        [0, 64, 65, 129, 193, 256, 0, 1] * 5,  # up to four chunks and more units than CTAs
+        [0, 64, 65, 129, 193, 256, 0, 1] * 8,  # and, natively, more scratch than the L2 keeps
+        [600] + [70] * 15,  # the longest in halves, then whole ones by the same CTAs
+        [1300] + [70] * 15 + [0] * 104,
+        [129, 66, 3] + [0, 1] * 191,  # unordered
     ],
 )
 def test_awkward_lengths_in_one_batch(lengths, prefill, route):
@@ -195,7 +202,11 @@ def test_awkward_lengths_in_one_batch(lengths, prefill, route):
         [3072, 1, 1, 1, 1, 1],  # one too many
         [3008],  # 47 chunks: two segments
         [3009],  # three
-        [6100, 2000],  # two among others
+        [3008, 900],  # 47 chunks: two segments
+        [3009, 900],  # three
+        [1536, 3072],  # half as long as the longest
+        [1537, 3072],  # longer: none
+        [900, 10177, 0, 64, 900],  # two among more than one other
         [10176],  # 159 chunks: three
         [10177],  # four
     ],
@@ -244,6 +255,12 @@ def test_tokens_of_no_sequence_are_zero(lead, length, prefill, route):
 @pytest.mark.parametrize("scale", [None, 0, 0.0, -0.25])
 def test_without_state_and_with_other_scales(length, scale, prefill, route):
     inputs = batch_of([length, 7], seed=1, device="cuda") | {"state": None, "scale": scale}
+    assert_matches(prefill(inputs), inputs, route)
+
+
+@pytest.mark.parametrize("lengths", [[100] * 8, [64] * 60, UNEVEN], ids=["8", "60", "uneven"])
+def test_many_sequences_without_state(lengths, prefill, route):
+    inputs = batch_of(lengths, seed=26, device="cuda") | {"state": None}
     assert_matches(prefill(inputs), inputs, route)
 
 
@@ -438,10 +455,7 @@ def test_columns_of_v_do_not_meet(length, prefill):
     assert torch.equal(other_state[:, is_kept], new_state[:, is_kept])
 
 
-UNEVEN = [37 * i % 150 for i in range(60)]  # more units than SMs: who takes which differs
-
-
-@pytest.mark.parametrize("lengths", [[33], [2107], [10240], [500] * 4, [100] * 57, UNEVEN])
+@pytest.mark.parametrize("lengths", [[33], [2107], [10240], [500] * 4, [100] * 57, UNEVEN, LARGE])
 def test_repeated_calls_agree_bit_for_bit(lengths, prefill):
     inputs = batch_of(lengths, seed=8, device="cuda")
     first = prefill(inputs)
@@ -452,7 +466,9 @@ def test_repeated_calls_agree_bit_for_bit(lengths, prefill):
     assert_identical(first, kept)
 
 
-@pytest.mark.parametrize("lengths", [[4709, 1000], [64] * 60, UNEVEN, [3] * 400])
+@pytest.mark.parametrize(
+    "lengths", [[4709, 1000], [3200, 800], [64] * 60, UNEVEN, LARGE, [3] * 400]
+)
 def test_calls_in_a_row_do_not_meet_in_scratch(lengths, prefill, route):
     """The allocator gives a call the scratch of the one before, counts included."""
     batches = [batch_of(lengths, seed=seed, device="cuda") for seed in (20, 21)]
@@ -462,6 +478,17 @@ def test_calls_in_a_row_do_not_meet_in_scratch(lengths, prefill, route):
             assert_identical(prefill(inputs), want)
     for inputs, want in zip(batches, wants, strict=True):
         assert_matches(want, inputs, route)
+
+
+@pytest.mark.parametrize("lengths", [[3200, 800], LARGE], ids=["few", "many"])
+def test_what_is_dropped_is_dropped_before_the_call_has_ended(lengths, prefill):
+    """The allocator gives the freed scratch to the next tensor, of which not a byte is lost."""
+    inputs = batch_of(lengths, seed=27, device="cuda")
+    for _ in range(20):
+        prefill(inputs)
+        sevens = torch.full((60 << 20,), 7, dtype=torch.uint8, device="cuda")
+        assert (sevens == 7).all()
+        del sevens
 
 
 def test_sequences_that_overlap_end(prefill):
