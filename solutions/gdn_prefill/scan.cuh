@@ -52,10 +52,10 @@ __device__ __forceinline__ void store_state(const Args& args, const Work& work, 
 __device__ __forceinline__ void take_state(ScanMemory& shared, const Work& work, int group,
                                            Turn& turn, float (&state)[64]) {
   wait_cta_phase(&shared.full[turn.stage], turn.parity);
-  const float* from = reinterpret_cast<const float*>(&shared.stages[turn.stage]);
+  Stage& stage = shared.stages[turn.stage];
   for_state(work, group, [&](int i, int64_t offset) {
     const int at = static_cast<int>(offset - work.first_value());
-    const float4 keys = *reinterpret_cast<const float4*>(from + at);
+    const float4 keys = *reinterpret_cast<const float4*>(state_row(stage, at / DIM) + at % DIM);
     state[i] = keys.x, state[i + 1] = keys.y, state[i + 4] = keys.z, state[i + 5] = keys.w;
   });
   arrive_once_a_warp(&shared.used[turn.stage]);

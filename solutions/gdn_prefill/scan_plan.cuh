@@ -31,6 +31,14 @@ struct Stage {
   Solved solved;
 };
 
+// A row of a state that is all of a stage. A quarter of a warp reads 64 bytes each of two rows next
+// to each other: from different banks.
+constexpr int STATE_ROW = DIM + 16;  // values
+static_assert(DIM * STATE_ROW * sizeof(float) <= sizeof(Stage), "a stage that is all of it");
+__device__ __forceinline__ float* state_row(Stage& stage, int row) {
+  return reinterpret_cast<float*>(&stage) + row * STATE_ROW;
+}
+
 // Where the outputs of a round belong: first token, tokens, first column, warpgroups. And what
 // nobody reads any more once the round is done, or nullptr.
 struct Place {

@@ -216,18 +216,16 @@ __device__ __forceinline__ void send_state(ScanMemory& shared, const Args& args,
                                            int& round) {
   await_round_before(shared.used, round);
   reuse_stage(shared, args, round);
-  if (threadIdx.x % SENDERS == 0) {
-    Stage& stage = shared.stages[round % Tuning::STAGES];
-    uint64_t* full = &shared.full[round % Tuning::STAGES];
+  static_assert(SENDERS == DIM, "a row a sender");
+  const int row = threadIdx.x % SENDERS;
+  uint64_t* full = &shared.full[round % Tuning::STAGES];
+  if (row == 0) {
     shared.places[round % (2 * Tuning::STAGES)] = {};  // leaves no output
-    constexpr int HALF = DIM * DIM / 2;  // values
-    static_assert(2 * HALF * sizeof(float) <= sizeof(stage), "a stage that is all of it");
-    float* to = reinterpret_cast<float*>(&stage);
-    const float* from = args.state + work.first_value();
-    request_part(to, from, HALF * sizeof(float), full);
-    request_part(to + HALF, from + HALF, HALF * sizeof(float), full);
+    arrive(full);
+    arrive(full);
   }
-  arrive(&shared.full[round % Tuning::STAGES]);
+  float* to = state_row(shared.stages[round % Tuning::STAGES], row);
+  request_part(to, args.state + work.first_value() + row * DIM, DIM * sizeof(float), full);
   ++round;
 }
 
