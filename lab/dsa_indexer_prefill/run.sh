@@ -2,7 +2,7 @@
 limit=${1:-540}; shift
 parts=${*:-layout check time hostile}
 lab=$PWD/lab/dsa_indexer_prefill; began=$(date +%s)
-tree=SCRATCH/tree-prefill; out=SCRATCH/lab-prefill; export RESULTS=${OUT:-}
+tree=/tmp/tree-prefill; out=/tmp/lab-prefill; export RESULTS=${OUT:-}
 rm -rf $tree; mkdir -p $tree $out; tar cf - --exclude=.git --exclude=.venv --exclude=.gpu . | tar xf - -C $tree
 cp -r $lab/tree/. $tree
 export PYTHONPATH=$tree:$PYTHONPATH

@@ -1,4 +1,4 @@
-at SCRATCH/land; L=$(cat $HERE/.gpu/sha_land)
+at /tmp/land; L=$(cat $HERE/.gpu/sha_land)
 run gdn_profile2 40 python3 -m harness profile gdn_prefill --workloads 6f1ad833,9a5d694b --commit $L
 run attn_shapes 40 python3 -m tests.shapes dsa_attention --commit $L; records a; tail -3 $O/attn_shapes.txt | cut -c1-200
 run attn_profile 60 python3 -m harness profile dsa_attention --record --commit $L; records a

@@ -2,7 +2,7 @@
 
 No Python and no PyTorch under the tool: call.cu is attend.cu with a main(). Forms of it: plain; all_wait, whose computing warps wait
 for the cluster themselves, as before they met the helping ones behind it; both, which wait and meet. toy.cu: what of it the tool minds.
-A second compute-sanitizer comes from the wheel beside this file, if there is one. A line a case; logs in $OUT, or SCRATCH/race_attn.
+A second compute-sanitizer comes from the wheel beside this file, if there is one. A line a case; logs in $OUT, or /tmp/race_attn.
 """
 
 import concurrent.futures

@@ -1,5 +1,5 @@
 import sys,subprocess,re
-B='TREE/.venv/lib/python3.11/site-packages/triton/backends/nvidia/bin/nvdisasm'
+B='REPO/.venv/lib/python3.11/site-packages/triton/backends/nvidia/bin/nvdisasm'
 def secs(p):
     import struct
     e=open(p,'rb').read(); shoff=struct.unpack_from('<Q',e,0x28)[0]; n,ns,si=struct.unpack_from('<HHH',e,0x3a)

@@ -1,7 +1,7 @@
 from drive import *
 import sys, subprocess
 S=ctypes.c_int.in_dll(L,'solve_ctas'); C=ctypes.c_int.in_dll(L,'scan_ctas'); ctypes.c_int.in_dll(L,'rc_holder').value=int(os.environ.get('HOLDER','0'))
-SO=os.environ.get('EMU','SCRATCH/ng/emu')+'/'+os.environ['SO']
+SO=os.environ.get('EMU','/tmp/ng/emu')+'/'+os.environ['SO']
 def lines(a):
     o=subprocess.run(['addr2line','-i','-f','-C','-e',SO,a],capture_output=True,text=True).stdout.split('\n')
     o=[(f.split('(')[0].split('::')[-1],l.split('/')[-1].split(' ')[0]) for f,l in zip(o[::2],o[1::2]) if 'shelf' not in l and 'machine' not in l]

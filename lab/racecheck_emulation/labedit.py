@@ -1,4 +1,4 @@
-D='SCRATCH/scanwaits/lab/'
+D='/tmp/scanwaits/lab/'
 def sub(f,*pairs):
     t=open(D+f).read()
     for a,b in pairs:

@@ -8,8 +8,8 @@ T=$(t); micro both0 0 $all $T & micro both1 1 $all $T & wait
 T=$(t); micro half0 0 $low $T & micro half1 1 $high $T & wait
 export OMP_NUM_THREADS=8; T=$(t); micro omp8_0 0 $all $T & micro omp8_1 1 $all $T & wait; unset OMP_NUM_THREADS
 side() {  # NAME GPU CORES ROOM
-  D=SCRATCH/contention-$1; if [ ! -d $D ]; then mkdir -p $D; tar --exclude=./.git --exclude=./blob --exclude=./.gpux -cf - . | tar -xf - -C $D; [ $1 = b ] && cp -r SCRATCH/contention-a/blob $D/; fi
-  (cd $D; rm -rf traces/nvidia*; export CUDA_VISIBLE_DEVICES=$2 XDG_RUNTIME_DIR=$D XDG_CACHE_HOME=$D TMPDIR=$D PYTHONPATH=$SITE:$D TVM_FFI_CACHE_DIR=SCRATCH/contention-ffi
+  D=/tmp/contention-$1; if [ ! -d $D ]; then mkdir -p $D; tar --exclude=./.git --exclude=./blob --exclude=./.gpux -cf - . | tar -xf - -C $D; [ $1 = b ] && cp -r /tmp/contention-a/blob $D/; fi
+  (cd $D; rm -rf traces/nvidia*; export CUDA_VISIBLE_DEVICES=$2 XDG_RUNTIME_DIR=$D XDG_CACHE_HOME=$D TMPDIR=$D PYTHONPATH=$SITE:$D TVM_FFI_CACHE_DIR=/tmp/contention-ffi
    taskset -c $3 python3 -m harness evaluate $4 --workloads $(cat $HERE/.gpux/some-$4) > $D/out.txt 2>&1; tail -1 $D/out.txt | cut -c1-150
    python3 - "$1 $4" <<'P'
 import glob, json, statistics, sys

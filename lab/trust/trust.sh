@@ -4,7 +4,7 @@
 LIMIT=${1:-560}; start=$SECONDS; HERE=$PWD; SHA=$(cat .gpu/sha); mkdir -p $OUT results/audit results/replay traces/nvidia-h200
 left() { echo $((LIMIT-(SECONDS-start))); }
 side() {  # name, arguments: in a copy of the tree, with locks of its own
-  name=$1; shift; D=SCRATCH/side_$name; rm -rf $D; cp -r $HERE $D; mkdir -p $D/cache
+  name=$1; shift; D=/tmp/side_$name; rm -rf $D; cp -r $HERE $D; mkdir -p $D/cache
   (cd $D; export XDG_CACHE_HOME=$D/cache XDG_RUNTIME_DIR=$D/cache PYTHONPATH=${PYTHONPATH%%:*}:$D
    timeout $(($(left)-20)) python3 lab/trust/par.py "$@" > $D/out.txt 2>&1; echo "$name rc $? [$((SECONDS-start)) s]: $(tail -1 $D/out.txt | cut -c1-200)") &
 }
@@ -20,8 +20,8 @@ set -- $half1
 side moe_a replay moe --workloads $1 --trials ${TRIALS:-100} --limit-s $(($(left)-60)) --commit $SHA
 side moe_b replay moe --workloads $2 --trials ${TRIALS:-100} --limit-s $(($(left)-60)) --commit $SHA
 wait
-for n in moe_a moe_b; do cat SCRATCH/side_$n/traces/nvidia-h200/moe.replay.ndjson >> traces/nvidia-h200/moe.replay.ndjson; done
-cp SCRATCH/side_audit_*/results/audit/*.json results/audit/
+for n in moe_a moe_b; do cat /tmp/side_$n/traces/nvidia-h200/moe.replay.ndjson >> traces/nvidia-h200/moe.replay.ndjson; done
+cp /tmp/side_audit_*/results/audit/*.json results/audit/
 timeout 40 python3 -m harness replay moe --trials ${TRIALS:-100} --resume --record --limit-s 0 --commit $SHA > $OUT/replay_moe.txt 2>&1; tail -4 $OUT/replay_moe.txt
-for f in SCRATCH/side_*/out.txt; do echo "-- $f"; tail -40 $f; done > $OUT/sides.txt
+for f in /tmp/side_*/out.txt; do echo "-- $f"; tail -40 $f; done > $OUT/sides.txt
 tar czf $OUT/trust.tgz results/audit results/replay traces/nvidia-h200

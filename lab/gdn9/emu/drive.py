@@ -1,8 +1,8 @@
 import os, ctypes, sys, torch, time
-sys.path.insert(0,'TREE')
+sys.path.insert(0,'REPO')
 from tests.oracles.gdn_prefill import *
 torch.set_num_threads(1)
-L=ctypes.CDLL(os.environ.get('EMU','SCRATCH/ng/emu')+'/'+os.environ.get('SO','emu.so')); L.scratch_bytes.restype=L.faded.restype=ctypes.c_long
+L=ctypes.CDLL(os.environ.get('EMU','/tmp/ng/emu')+'/'+os.environ.get('SO','emu.so')); L.scratch_bytes.restype=L.faded.restype=ctypes.c_long
 import hashlib
 def bits(*x):
     h=hashlib.sha1()

@@ -9,6 +9,6 @@ B={'apart':('solve.cuh','    wait_cta_phase(&shared.barriers.apart, parity);\n',
 }
 src=sys.argv[1]
 for n,(f,a,b) in B.items():
-    to=Path(f'SCRATCH/g3/brk_{n}/tree'); shutil.rmtree(to,ignore_errors=True); shutil.copytree(src,to)
+    to=Path(f'/tmp/g3/brk_{n}/tree'); shutil.rmtree(to,ignore_errors=True); shutil.copytree(src,to)
     p=to/'solutions/gdn_prefill'/f; t=p.read_text(); assert t.count(a)==1,(n,t.count(a)); p.write_text(t.replace(a,b))
-    os.system(f'TREE={to} EMU=SCRATCH/g3/brk_{n} FAST=1 python3 make.py')
+    os.system(f'TREE={to} EMU=/tmp/g3/brk_{n} FAST=1 python3 make.py')

@@ -1,4 +1,4 @@
-"""Stamps of an emulated call as lab.py keeps them: EMU=SCRATCH/g9/emu_stamped dump.py OUT.npz CASE..."""
+"""Stamps of an emulated call as lab.py keeps them: EMU=/tmp/g9/emu_stamped dump.py OUT.npz CASE..."""
 import os,sys
 os.environ['NO_RC']='1'
 sys.path.insert(0,os.path.dirname(os.path.abspath(__file__))); sys.path.insert(0,os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

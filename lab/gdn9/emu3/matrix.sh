@@ -1,9 +1,9 @@
-# matrix.sh: all; results in SCRATCH/g3/out
-mkdir -p SCRATCH/g3/out; cd SCRATCH/g3/lab; P=TREE/.venv/bin/python
+# matrix.sh: all; results in /tmp/g3/out
+mkdir -p /tmp/g3/out; cd /tmp/g3/lab; P=REPO/.venv/bin/python
 job() { # tree bulk stalls_at case orders
   t=$1 b=$2 a=$3 c=$4; shift 4
   [ $a = 384 ] && export REUSE=1
-  EMU=SCRATCH/g3/emu$t BULK=$b STALLS_AT=$a timeout 1500 $P fast.py $c $* > SCRATCH/g3/out/$t.$b.$a.$c 2>&1 || echo FAILED $t $b $a $c
+  EMU=/tmp/g3/emu$t BULK=$b STALLS_AT=$a timeout 1500 $P fast.py $c $* > /tmp/g3/out/$t.$b.$a.$c 2>&1 || echo FAILED $t $b $a $c
 }
 export -f job; export P
 O="0 1 2s 3s 5sd 6w 7t 8sd 10s"

@@ -1,0 +1,1 @@
+for c in whole whole9 gaps halves halves1 halvesN hand hand1 cut2 cut4 flip fliphand mixed many385; do STATES_PREFETCHED=1 EMU=/tmp/gf/ebase DROP=0 timeout 100 $P gf.py $c 0 > /tmp/gf/bout/$c 2>&1; done
