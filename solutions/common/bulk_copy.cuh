@@ -6,8 +6,17 @@
 
 #include "async_copy.cuh"
 
-// Into shared memory; the bytes count on a barrier, where arrive_expecting() announced them. The L2
-// evicts them before others.
+// Into shared memory; the bytes count on a barrier, where arrive_expecting() announced them.
+__device__ __forceinline__ void copy_bulk(void* shared, const void* global, uint32_t bytes,
+                                          uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// As copy_bulk(), for the last to read: the L2 evicts the bytes before others.
 __device__ __forceinline__ void copy_bulk_passing(void* shared, const void* global, uint32_t bytes,
                                                   uint64_t* barrier) {
   uint64_t policy;

@@ -63,7 +63,7 @@ struct Args {
   int most_whole, most_split;  // rank_sequences()
   int solve_ctas, scan_ctas;
   int most_later;    // may_cut()
-  bool is_dropping;  // scratch is more than the L2 keeps: drop_round()
+  bool is_dropping;  // whole units' scratch is more than the L2 keeps: drop_round()
 };
 
 // What solve_kernel leaves of a chunk and q/k head: rows are tokens, columns keys; fp16. Of every
@@ -84,8 +84,7 @@ struct Handed {
   uint4 state[DIM / 16][128], residual[CHUNK / 16][128];
 };
 static_assert(sizeof(Operands) % 16 == 0, "bulk copies");
-static_assert(sizeof(Solved) % LINE_BYTES == 0 && sizeof(Handed) % LINE_BYTES == 0 &&
-                  sizeof(Operands) % LINE_BYTES == 0,
+static_assert(sizeof(Solved) % LINE_BYTES == 0 && sizeof(Operands) % LINE_BYTES == 0,
               "what is dropped has its lines alone");
 constexpr int64_t SLOT_BYTES =
     QK_HEADS * (sizeof(Operands) + sizeof(int)) + V_HEADS * sizeof(Solved);

@@ -260,7 +260,7 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(count_solving(tokens, num_seqs, sms)),
       static_cast<int>(std::min(units, sms)),
       hands ? may_cut(tokens, num_seqs) : 0,
-      count_scratch(tokens, num_seqs) > Tuning::KEPT_BYTES,
+      !hands && count_scratch(tokens, num_seqs) > Tuning::KEPT_BYTES,
   };
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));

@@ -35,8 +35,7 @@ struct Stage {
 // nobody reads any more once the round is done, or nullptr.
 struct Place {
   int token, rows, column, groups;
-  const Solved* solved;
-  const Handed* handed;  // both halves
+  const Solved* spent;
 };
 
 // Chunks of all that a CTA works on are counted through, as rounds: the one after a sequence's last

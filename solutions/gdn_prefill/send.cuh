@@ -73,22 +73,17 @@ __device__ __forceinline__ void store_output(ScanMemory& shared, const Args& arg
   }
 }
 
-// Scratch that nobody reads again, its lines shared among the senders: the L2 need not write it to
-// memory, and has room for others.
-__device__ __forceinline__ void drop_spent(const void* from, int bytes) {
-  if (!from) return;
-  const uint8_t* first = static_cast<const uint8_t*>(from);
-  for (int at = threadIdx.x % SENDERS * LINE_BYTES; at < bytes; at += SENDERS * LINE_BYTES) {
-    drop_line(first + at);
-  }
-}
-
-// Of a round that is done.
+// What nobody reads again of a round that is done, its lines shared among the senders: the L2 need
+// not write it to memory, and has room for others.
 __device__ __forceinline__ void drop_round(ScanMemory& shared, const Args& args, int round) {
   if (!args.is_dropping) return;
-  const Place& place = shared.places[round % (2 * Tuning::STAGES)];
-  drop_spent(place.solved, sizeof(Solved));
-  drop_spent(place.handed, DIM / VALUES * sizeof(Handed));
+  const Solved* spent = shared.places[round % (2 * Tuning::STAGES)].spent;
+  if (!spent) return;
+  const uint8_t* first = reinterpret_cast<const uint8_t*>(spent);
+  constexpr int BYTES = sizeof(Solved);
+  for (int at = threadIdx.x % SENDERS * LINE_BYTES; at < BYTES; at += SENDERS * LINE_BYTES) {
+    drop_line(first + at);
+  }
 }
 
 // What solve_kernel left for a chunk.
@@ -96,10 +91,10 @@ __device__ __forceinline__ void request_operands(ScanMemory& shared, const Args&
                                                  const Work& work, int chunk, int round) {
   if (threadIdx.x % SENDERS != 0) return;
   const int stage = round % Tuning::STAGES, first = work.range.start + chunk * CHUNK;
-  const Solved* solved = work.groups == GROUPS ? solved_of(args, work.slot + chunk, work.v_head)
-                                               : nullptr;  // there is another half
-  shared.places[round % (2 * Tuning::STAGES)] = {
-      first, min(work.range.stop - first, CHUNK), work.column(0), work.groups, solved, nullptr};
+  const Solved* spent = work.groups == GROUPS ? solved_of(args, work.slot + chunk, work.v_head)
+                                              : nullptr;  // there is another half
+  shared.places[round % (2 * Tuning::STAGES)] = {first, min(work.range.stop - first, CHUNK),
+                                                 work.column(0), work.groups, spent};
   const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
   request_part(&shared.stages[stage].operands, operands, sizeof(Operands), &shared.full[stage]);
 }
@@ -112,15 +107,17 @@ __device__ __forceinline__ void request_solved(ScanMemory& shared, const Args& a
   request_part(&shared.stages[stage].solved, solved, sizeof(Solved), &shared.full[stage]);
 }
 
-// The parts of both that the states need.
+// The parts of both that the states need. Those of other halves and segments read the same, and
+// outputs read queries of two v heads: these copies pass nothing.
 __device__ __forceinline__ void request_keys(ScanMemory& shared, const Args& args, const Work& work,
                                              int chunk, int round) {
   if (threadIdx.x % SENDERS != 0) return;
   const int stage = round % Tuning::STAGES;
   shared.places[round % (2 * Tuning::STAGES)] = {};  // leaves no output
   const Operands* operands = operands_of(args, work.slot + chunk, work.v_head / SERVED);
-  request_part(shared.stages[stage].operands.keys, operands->keys, sizeof(operands->keys),
-               &shared.full[stage]);
+  auto& keys = shared.stages[stage].operands.keys;
+  arrive_expecting(&shared.full[stage], sizeof(keys));
+  copy_bulk(keys, operands->keys, sizeof(keys), &shared.full[stage]);
 }
 
 __device__ __forceinline__ void request_writes(ScanMemory& shared, const Args& args,
@@ -130,8 +127,8 @@ __device__ __forceinline__ void request_writes(ScanMemory& shared, const Args& a
   const Solved* from = solved_of(args, work.slot + chunk, work.v_head);
   Solved& to = shared.stages[stage].solved;
   arrive_expecting(&shared.full[stage], sizeof(to.writes) + sizeof(to.carry));
-  copy_bulk_passing(to.writes, from->writes, sizeof(to.writes), &shared.full[stage]);
-  copy_bulk_passing(to.carry, from->carry, sizeof(to.carry), &shared.full[stage]);
+  copy_bulk(to.writes, from->writes, sizeof(to.writes), &shared.full[stage]);
+  copy_bulk(to.carry, from->carry, sizeof(to.carry), &shared.full[stage]);
 }
 
 // And those that the outputs need.
@@ -146,7 +143,7 @@ __device__ __forceinline__ void request_reads(ScanMemory& shared, const Args& ar
   static_assert(offsetof(Solved, carry) == offsetof(Solved, reads) + sizeof(Solved::reads),
                 "one copy");
   arrive_expecting(full, sizeof(Operands::queries) + REST);
-  copy_bulk_passing(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
+  copy_bulk(to.operands.queries, operands->queries, sizeof(Operands::queries), full);
   copy_bulk_passing(to.solved.reads, solved->reads, REST, full);
 }
 
@@ -178,11 +175,11 @@ __device__ __forceinline__ void request_transition(ScanMemory& shared, const Sea
   static_assert(TERM == sizeof(Operands::keys) && TERM == sizeof(Stage::values) &&
                     TERM == sizeof(Solved::writes), "they take the places of others");
   arrive_expecting(full, 2 * TERM);
-  copy_bulk_passing(to.operands.keys, seam.transition[0][0], TERM, full);
-  copy_bulk_passing(to.operands.queries, seam.transition[0][1], TERM, full);
+  copy_bulk(to.operands.keys, seam.transition[0][0], TERM, full);
+  copy_bulk(to.operands.queries, seam.transition[0][1], TERM, full);
   arrive_expecting(full, 2 * TERM);
-  copy_bulk_passing(to.solved.writes, seam.transition[1][0], TERM, full);
-  copy_bulk_passing(to.values, seam.transition[1][1], TERM, full);
+  copy_bulk(to.solved.writes, seam.transition[1][0], TERM, full);
+  copy_bulk(to.values, seam.transition[1][1], TERM, full);
 }
 
 // Whether the values of a round go where no output lies: half of the columns, as in the round that
@@ -316,25 +313,22 @@ __device__ __forceinline__ void send_seam(ScanMemory& shared, const Args& args, 
   ++round;
 }
 
-// Where the outputs of a unit of outputs belong. It is the last to read of its chunk and v head.
-__device__ __forceinline__ Place place_of(const Args& args, const Work& work,
-                                          const Handed* handed) {
-  return {work.range.start, work.range.stop - work.range.start, work.column(0), GROUPS,
-          solved_of(args, work.slot, work.v_head), handed};
+// Where the outputs of a unit of outputs belong.
+__device__ __forceinline__ Place place_of(const Work& work) {
+  return {work.range.start, work.range.stop - work.range.start, work.column(0), GROUPS, nullptr};
 }
 
 // The outputs of a chunk of a first segment.
 __device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args, const Work& work,
                                             bool is_requesting, int& round) {
   const int stage = round % Tuning::STAGES;
-  const Handed* handed = handed_of(args, work.slot, work.v_head, 0);
   if (is_requesting) {
     await_count(halves_of(args, work.slot, work.v_head), HALVES);
     admit_bulk_reads();
   }
   reuse_stage(shared, args, round);
   request_reads(shared, args, work, stage);
-  request_handed(shared, handed, place_of(args, work, handed), round);
+  request_handed(shared, handed_of(args, work.slot, work.v_head, 0), place_of(work), round);
   arrive(&shared.full[stage]);
   ++round;
 }
@@ -344,21 +338,19 @@ __device__ __forceinline__ void send_output(ScanMemory& shared, const Args& args
 __device__ __forceinline__ void send_later_output(ScanMemory& shared, const Args& args,
                                                   const Work& work, bool is_requesting,
                                                   int& round) {
-  const Handed* added = transition_of(args, work.slot, work.v_head, 0);
-  const Handed* handed = handed_of(args, work.slot, work.v_head, 0);
   if (is_requesting) {
     await_count(halves_of(args, work.slot, work.v_head), 2 * HALVES);
     admit_bulk_reads();
   }
   reuse_stage(shared, args, round);
   request_reads(shared, args, work, round % Tuning::STAGES);
-  request_handed(shared, added, {0, 0, 0, 0, nullptr, added}, round);
+  request_handed(shared, transition_of(args, work.slot, work.v_head, 0), {}, round);
   arrive(&shared.full[round % Tuning::STAGES]);
   ++round;
   if (is_requesting) await_count(&seam_counts_of(args, work.later, work.v_head)->begin, HALVES);
   reuse_stage(shared, args, round);
   if (threadIdx.x % SENDERS == 0) arrive(&shared.full[round % Tuning::STAGES]);  // for no reads
-  request_handed(shared, handed, place_of(args, work, handed), round);
+  request_handed(shared, handed_of(args, work.slot, work.v_head, 0), place_of(work), round);
   arrive(&shared.full[round % Tuning::STAGES]);
   ++round;
 }
