@@ -16,7 +16,7 @@ __device__ __forceinline__ void copy_bulk(void* shared, const void* global, uint
       : "memory");
 }
 
-// As copy_bulk(), for the last to read: the L2 evicts the bytes before others.
+// As copy_bulk(), by whoever reads last: the L2 evicts the bytes before others.
 __device__ __forceinline__ void copy_bulk_passing(void* shared, const void* global, uint32_t bytes,
                                                   uint64_t* barrier) {
   uint64_t policy;

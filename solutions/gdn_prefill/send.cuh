@@ -107,8 +107,8 @@ __device__ __forceinline__ void request_solved(ScanMemory& shared, const Args& a
   request_part(&shared.stages[stage].solved, solved, sizeof(Solved), &shared.full[stage]);
 }
 
-// The parts of both that the states need. Those of other halves and segments read the same, and
-// outputs read queries of two v heads: these copies pass nothing.
+// The parts of both that the states need. None of these copies is the last to read: so do the other
+// half, the other v head and, of a later segment, its transition.
 __device__ __forceinline__ void request_keys(ScanMemory& shared, const Args& args, const Work& work,
                                              int chunk, int round) {
   if (threadIdx.x % SENDERS != 0) return;
