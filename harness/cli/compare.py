@@ -79,9 +79,9 @@ def compare(
     """Measure A against B in turns on one GPU, workload by workload.
 
     A and B: "ours" or a room's name (as packed now), a library of peers/ by its short name, a
-    packed JSON file, or a git revision; B also "peers", all of a room's. ROOMs: by default the
-    one that a side names, else all that have the libraries. A is measured twice, in two
-    processes, to show what two equal things differ by.
+    packed JSON file, or a git revision; B also several libraries, joined by commas, or "peers",
+    all of a room's. ROOMs: by default the one that a side names, else all that have the
+    libraries. A is measured twice, in two processes, to show what two equal things differ by.
 
     Exit code 1: A fails a workload or is SLOW against B in one; 4: a room has no B that passes a
     workload, or none is installed as pinned; 6: the machine failed, or somebody else used the GPU.

@@ -39,9 +39,10 @@ class PackedSide:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What one word stands for. kind: as in a record, "peers" for all of a room's.
+    """What one word stands for. kind: as in a record, "peers" for several libraries.
 
     room: the only one that it fits, or None. commit: of a revision. path: of a packed JSON.
+    libraries: that are named; of "peers", none are all of a room's.
     """
 
     word: str
@@ -49,6 +50,7 @@ class Meaning:
     room: str | None = None
     commit: str | None = None
     path: Path | None = None
+    libraries: tuple[str, ...] = ()
 
 
 def read_word(workspace: Workspace, word: str) -> Meaning:
@@ -64,8 +66,9 @@ def read_word(workspace: Workspace, word: str) -> Meaning:
         )
     raise UsageError(
         f"side: expected {OURS}, {PEERS} (second place only), a room "
-        f"({', '.join(workspace.rooms)}), a library ({', '.join(workspace.peers) or 'none'}), a "
-        f"packed JSON file or a git revision; got {_shorten(word)!r}, which is none of them"
+        f"({', '.join(workspace.rooms)}), a library ({', '.join(workspace.peers) or 'none'}), "
+        "libraries joined by commas (second place only), a packed JSON file or a git revision; got "
+        f"{_shorten(word)!r}, which is none of them"
     )
 
 
@@ -75,8 +78,10 @@ def _possible(workspace: Workspace, word: str) -> list[Meaning]:
         found.append(Meaning(word, "room", room=None if word == OURS else word))
     if word == PEERS:
         found.append(Meaning(word, PEERS))
-    if word in workspace.peers:
-        found.append(Meaning(word, "peer"))
+    libraries = tuple(dict.fromkeys(word.split(",")))
+    if all(name in workspace.peers for name in libraries):
+        kind = "peer" if word in workspace.peers else PEERS
+        found.append(Meaning(word, kind, libraries=libraries))
     path = expand_home(word)
     if _is_file(path):
         found.append(Meaning(word, "json", path=path))
@@ -102,7 +107,7 @@ def _is_file(path: Path) -> bool:
 def _describe(meaning: Meaning) -> str:
     names = {
         "room": "the room as packed now",
-        PEERS: "every peer",
+        PEERS: "several libraries",
         "peer": "the library",
         "json": f"the file {meaning.path}",
         "revision": f"the revision {(meaning.commit or '')[:8]}",
@@ -145,7 +150,7 @@ def _room_of(workspace: Workspace, meaning: Meaning, named: Sequence[str]) -> st
 
 
 def _fitting_rooms(workspace: Workspace, a: Meaning, b: Meaning) -> tuple[str, ...]:
-    libraries = {meaning.word for meaning in (a, b) if meaning.kind == "peer"}
+    libraries = {*a.libraries, *b.libraries}
     rooms = []
     for name in workspace.contest_rooms:
         there = list_peers(workspace, name)
@@ -168,7 +173,7 @@ def pack_sides(
     state "missing".
     """
     if a.kind == PEERS:
-        raise UsageError(f"side: {PEERS} stands for several libraries; expected it second only")
+        raise UsageError(f"side: {a.word} stands for several libraries; expected it second only")
     revisions = {
         word: pack_revision(workspace, word, commit, rooms)
         for word, commit in {a.word: a.commit, b.word: b.commit}.items()
@@ -178,7 +183,7 @@ def pack_sides(
     for room in rooms:
         first = _pack_side(workspace, a, room, revisions)
         if b.kind == PEERS:
-            names = _peers_beside(workspace, a, room)
+            names = b.libraries or _peers_beside(workspace, a, room)
             others = [_pack_library(workspace, name, room) for name in names]
         else:
             others = [_pack_side(workspace, b, room, revisions)]

@@ -99,6 +99,7 @@ def value_of(side):
         ("scale_rows", "room"),
         ("lib", "peer"),
         ("peers", "peers"),
+        ("lib,other", "peers"),
         ("HEAD", "revision"),
         ("HEAD~1", "revision"),
         ("trunk", "revision"),
@@ -106,6 +107,15 @@ def value_of(side):
 )
 def test_a_word_has_one_meaning(workspace, word, kind):
     assert read_word(workspace, word).kind == kind
+
+
+def test_libraries_joined_by_commas_are_these_alone_in_this_order(workspace):
+    sides = sides_of(workspace, "ours", "other,lib,other")
+    assert {room: [one.side.name for one in of] for room, of in sides.items()} == {
+        "scale_rows": ["ours", "other", "lib"]
+    }
+    with pytest.raises(UsageError, match=r"lib,other stands for several libraries"):
+        sides_of(workspace, "lib,other", "ours", "scale_rows")
 
 
 def test_a_hash_and_a_tag_are_revisions(checkout, workspace):
@@ -125,7 +135,9 @@ def test_a_hook_s_variables_do_not_lead_to_another_repository(
     assert read_commit(workspace.root).startswith(head)
 
 
-@pytest.mark.parametrize("word", ["nothing", "HEAD~9", "", "-x", "a b", "scale_rows_h8"])
+@pytest.mark.parametrize(
+    "word", ["nothing", "HEAD~9", "", "-x", "a b", "scale_rows_h8", "lib,", "lib,ours"]
+)
 def test_an_unknown_word_is_answered_with_what_there_is(workspace, word):
     with pytest.raises(UsageError) as caught:
         read_word(workspace, word)
