@@ -69,17 +69,20 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
 #pragma unroll 1
   for (int i = 0; i < WEIGHT_STAGES; ++i) {
     init_barrier(&shared.weights_full[i], 1);
-    init_barrier(&shared.weights_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
+    init_barrier(&shared.weights_free[i], GROUP_THREADS / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
   for (int i = 0; i < ROW_STAGES; ++i) {
     init_barrier(&shared.rows_full[i], ROW_FEEDERS);
-    init_barrier(&shared.rows_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
+    init_barrier(&shared.rows_free[i], GROUP_THREADS / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
   for (int i = 0; i < UNIT_STAGES; ++i) {
     init_barrier(&shared.unit_full[i], 1);
     init_barrier(&shared.unit_free[i], READERS * ARRIVALS_A_WARP);
+  }
+  for (uint64_t& barrier : shared.sums_given) {
+    init_barrier(&barrier, GROUP_THREADS / 32 * ARRIVALS_A_WARP);
   }
   init_barrier(&shared.rows_counted, ARRIVALS_A_WARP);
   fence_barrier_init();
