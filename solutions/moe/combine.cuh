@@ -73,8 +73,15 @@ __device__ __forceinline__ WeighedRow read_slot(const CombineArgs& args, int64_t
   return {static_cast<int>(words.x), __uint_as_float(words.z)};
 }
 
-// After all that was told is garbage again. Row and weight of the slots stay: other CTAs may have
-// to read them yet.
+// After these a packed row of C is garbage again, a part of the row for each of its token's CTAs.
+__device__ __forceinline__ void forget_row(const CombineArgs& args, int64_t row) {
+  for (int i = blockIdx.y * COMBINERS + threadIdx.x; i < C_WORDS; i += COMBINE_PARTS * COMBINERS) {
+    args.told.c[row * C_WORDS + i] = {};
+  }
+}
+
+// All else that was told is. Row and weight of the slots stay: other CTAs may have to read them
+// yet.
 __device__ __forceinline__ void forget(const CombineArgs& args, int64_t first_slot, int slots) {
   uint64_t* words = reinterpret_cast<uint64_t*>(args.told.locals);
   const int step = gridDim.x * COMBINERS;
@@ -118,6 +125,11 @@ __global__ void __launch_bounds__(COMBINERS)
     const uint32_t of_token = slots & OF_TOKEN << TOP_K * i;
     if (TILES && (of_token & (of_token - 1)) == 0) continue;
     write_sum(args, mine, first_token + i, column, of_token);
+  }
+  if (TOLD && !TILES) {
+    for (uint32_t left = slots & OF_TOKEN; left != 0; left &= left - 1) {
+      forget_row(args, __shfl_sync(FULL, mine.row, __ffs(left) - 1));
+    }
   }
   // The last CTAs of the grid: few have to wait before they read.
   if (TOLD && blockIdx.y == COMBINE_PARTS - 1) forget(args, first_slot, count);

@@ -1,13 +1,12 @@
-// The warps that keep the rings full: one requests weights, three request packed rows.
+// The warps that keep the rings full: one requests weights, three bring packed rows.
 //
 // Weights do not wait for C: those of the second product are requested while the first one's last
-// units are still computed, as far as the ring reaches. Rows of C wait until all parts of their
-// expert's are written.
+// units are still computed, as far as the ring reaches. C comes in words that say for themselves
+// that they are there, by the call's nonce: nobody counts parts, and who waits for C reads it.
 #pragma once
 
 #include "async_copy.cuh"
 #include "barrier_wait.cuh"
-#include "device_flags.cuh"
 #include "plan.cuh"
 #include "read_once.cuh"
 #include "small_copy.cuh"
@@ -68,133 +67,151 @@ __device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& a
     units.advance();
     if (unit.kind == NONE) return;
     const int blocks = unit.kind == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;
-    uint64_t* done = args.told.done + unit.tile;
-    const uint64_t seen = unit.kind == FIRST && lane == 0 ? load_relaxed(done) : 0;
 #pragma unroll 1
     for (int block = 0; block < blocks; block += STAGE_BLOCKS) {
       wait_cta_phase(&shared.weights_free[ring.stage], ring.parity ^ 1);
       if (lane == 0) {
         request_weights(shared, args, unit, block, ring.stage);
-        if (block == blocks - AHEAD) {
-          ticket = take_count<TICKET_BITS>(args.told.ticket);
-          if (unit.kind == FIRST) begin_count<DONE_BITS>(done, seen, args.told.nonce);
-        }
+        if (block == blocks - AHEAD) ticket = take_count<TICKET_BITS>(args.told.ticket);
       }
       ring.advance();
     }
   }
 }
 
-// Rows of 128 bytes that a thread copies 16 bytes of: its first, and every twelfth from there on.
-constexpr int FEEDER_ROWS = ROW_FEEDERS / 8;
-
-// The rows of x that a unit of the first product multiplies, and the scales of both operands.
+// The rows of x that a stage of the first product multiplies, and the scales of both operands. A
+// lane has the token of a row.
 __device__ __forceinline__ void feed_x(SharedMemory& shared, const Args& args, const Unit& unit,
-                                       float* weight_scales, Ring<ROW_STAGES>& ring) {
-  constexpr int COPIES = (UNIT_ROWS + FEEDER_ROWS - 1) / FEEDER_ROWS;
-  constexpr int CHUNKS = HIDDEN_BLOCKS / 4;  // of a row of weight scales
-  const int thread = threadIdx.x - MULTIPLYING - 32, chunk = thread % 8, row = thread / 8;
-  const int* tokens = args.routing.row_token + unit.first_row;
-  const uint8_t* from[COPIES];
-#pragma unroll
-  for (int i = 0; i < COPIES; ++i) {
-    const int token = row + FEEDER_ROWS * i < unit.rows ? tokens[row + FEEDER_ROWS * i] : 0;
-    from[i] = args.x + int64_t{token} * HIDDEN + 16 * chunk;
-  }
-  const float* scale = args.x_scale + (thread < unit.rows ? tokens[thread] : 0);
-  if (thread < 2 * CHUNKS) {
-    const int scale_row = unit.part * PIECE / BLOCK + thread / CHUNKS * WIDTH_BLOCKS;
-    const float* scales =
-        args.w1_scale + (unit.expert * 2 * WIDTH_BLOCKS + scale_row) * HIDDEN_BLOCKS;
-    copy_chunk(weight_scales + 4 * thread, scales + thread % CHUNKS * 4);
-  }
+                                       int token, int first_block, int stage) {
+  constexpr int CHUNKS = BLOCK / 16, PASS_ROWS = 32 / CHUNKS;
+  const int lane = threadIdx.x % 32;
 #pragma unroll 1
-  for (int first_block = 0; first_block < HIDDEN_BLOCKS; first_block += STAGE_BLOCKS) {
-    wait_cta_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
+  for (int first = 0; first < unit.rows; first += PASS_ROWS) {
+    const int row = first + lane / CHUNKS, chunk = lane % CHUNKS;
+    const int64_t of = __shfl_sync(FULL, token, row);
+    const uint8_t* from = args.x + of * HIDDEN + first_block * BLOCK + 16 * chunk;
+    if (row >= unit.rows) continue;
 #pragma unroll
     for (int step = 0; step < STAGE_BLOCKS; ++step) {
-      const int block = first_block + step;
-      uint8_t* rows = shared.rows[ring.stage][step];
-#pragma unroll
-      for (int i = 0; i < COPIES; ++i) {
-        const int at = row + FEEDER_ROWS * i;
-        if (at < unit.rows) copy_chunk(rows + swizzled(at, chunk), from[i] + block * BLOCK);
-      }
-      if (thread < unit.rows) {
-        copy_word(shared.row_scales[ring.stage][step] + thread,
-                  scale + int64_t{block} * args.num_tokens);
-      }
+      copy_chunk(shared.rows[stage][step] + swizzled(row, chunk), from + step * BLOCK);
     }
-    arrive_with_copies(&shared.rows_full[ring.stage]);
-    ring.advance();
+  }
+  static_assert(STAGE_BLOCKS * UNIT_ROWS == 32, "a lane a scale");
+  const int step = lane / UNIT_ROWS, row = lane % UNIT_ROWS, block = first_block + step;
+  const int of = __shfl_sync(FULL, token, row);
+  if (row < unit.rows) {
+    copy_word(shared.row_scales[stage][step] + row,
+              args.x_scale + int64_t{block} * args.num_tokens + of);
+  }
+  if (row < 2) {
+    const int half = unit.expert * 2 + row;
+    const float* scales = args.w1_scale + int64_t{half} * WIDTH_BLOCKS * HIDDEN_BLOCKS;
+    copy_word(shared.weight_scales[stage][step] + row,
+              scales + unit.part * PIECE / BLOCK * HIDDEN_BLOCKS + block);
+  }
+  arrive_with_copies(&shared.rows_full[stage]);
+}
+
+// A few rows of C: of a lane both planes of four columns a row and block, and a scale.
+constexpr int TAKEN_ROWS = 4, STAGE_SCALES = STAGE_BLOCKS * BLOCK_PIECES;
+static_assert(BLOCK == 32 * COLUMNS_A_WORD, "a lane a word of a row's block");
+static_assert(TAKEN_ROWS * STAGE_SCALES == 32, "a lane a scale");
+struct TakenC {
+  uint4 columns[TAKEN_ROWS][STAGE_BLOCKS], scale;
+};
+
+// Of `rows` from the first one's words on. Returns whether the lane's part is there.
+__device__ __forceinline__ bool take_c(const Told& told, const uint4* from, int rows,
+                                       int first_block, TakenC& to) {
+  const int lane = threadIdx.x % 32, row_of_scale = lane / STAGE_SCALES;
+#pragma unroll
+  for (int i = 0; i < TAKEN_ROWS * STAGE_BLOCKS; ++i) {
+    const int row = i / STAGE_BLOCKS, step = i % STAGE_BLOCKS;
+    if (row < rows) {
+      to.columns[row][step] =
+          load_relaxed(from + row * C_WORDS + (first_block + step) * 32 + lane);
+    }
+  }
+  const bool has_scale = row_of_scale < rows;
+  const uint4* scales = from + row_of_scale * C_WORDS + WIDTH / COLUMNS_A_WORD;
+  if (has_scale) {
+    to.scale = load_relaxed(scales + first_block * BLOCK_PIECES + lane % STAGE_SCALES);
+  }
+  bool is_there = !has_scale || has_nonce(to.scale, told.nonce);
+#pragma unroll
+  for (int i = 0; i < TAKEN_ROWS * STAGE_BLOCKS; ++i) {
+    const int row = i / STAGE_BLOCKS, step = i % STAGE_BLOCKS;
+    is_there &= row >= rows || has_nonce(to.columns[row][step], told.nonce);
+  }
+  return is_there;
+}
+
+// Into a stage, from its row `first` on: past both planes of the half before.
+__device__ __forceinline__ void place_c(SharedMemory& shared, int stage, int first, int rows,
+                                        const TakenC& of) {
+  const int lane = threadIdx.x % 32, row_of_scale = lane / STAGE_SCALES;
+#pragma unroll
+  for (int i = 0; i < TAKEN_ROWS * STAGE_BLOCKS; ++i) {
+    const int row = i / STAGE_BLOCKS, step = i % STAGE_BLOCKS;
+    const int at = (first + row) / COLUMNS * COLUMNS + first + row;
+    uint8_t* to = shared.rows[stage][step] + lane % 4 * COLUMNS_A_WORD;
+    if (row < rows) {
+      const uint4 columns = of.columns[row][step];
+      *reinterpret_cast<uint32_t*>(to + swizzled(at, lane / 4)) = columns.x;
+      *reinterpret_cast<uint32_t*>(to + swizzled(at + COLUMNS, lane / 4)) = columns.z;
+    }
+  }
+  float* scales = shared.row_scales[stage][lane / BLOCK_PIECES % STAGE_BLOCKS];
+  if (row_of_scale < rows) {
+    scales[(first + row_of_scale) * BLOCK_PIECES + lane % BLOCK_PIECES] =
+        __uint_as_float(of.scale.x);
   }
 }
 
-// Waits until all columns of an expert's rows of C are written.
-__device__ __forceinline__ void wait_for_c(const Args& args, const Unit& unit) {
-  static_assert(FIRST_UNITS < 1 << DONE_BITS, "parts can be counted");
-  const uint64_t all = (args.told.nonce << DONE_BITS) + FIRST_UNITS;
-  if (threadIdx.x % 32 == 0) {
-    while (load_acquire(args.told.done + unit.tile) != all) __nanosleep(20);
-  }
-  __syncwarp();
-}
-
-// The rows of C that a unit of the second product multiplies, both planes of them.
+// The rows of C that a stage of the second product multiplies, as soon as they are there.
 __device__ __forceinline__ void feed_c(SharedMemory& shared, const Args& args, const Unit& unit,
-                                       float* weight_scales, Ring<ROW_STAGES>& ring) {
-  constexpr int COPIES = (UNIT_ROWS + FEEDER_ROWS - 1) / FEEDER_ROWS;
-  const int thread = threadIdx.x - MULTIPLYING - 32, chunk = thread % 8, row = thread / 8;
-  if (thread < WIDTH_BLOCKS / 4) {
-    const int scale_row = unit.expert * HIDDEN_BLOCKS + unit.part * UNIT_WEIGHTS / BLOCK;
-    copy_chunk(weight_scales + 4 * thread, args.w2_scale + scale_row * WIDTH_BLOCKS + 4 * thread);
-  }
-  const uint8_t* c = args.c + int64_t{unit.first_row + row} * WIDTH + 16 * chunk;
-  const float* scale = args.c_scale + int64_t{unit.first_row + thread} * PIECES;
-  const int64_t plane = int64_t{args.capacity} * WIDTH;
-  wait_for_c(args, unit);
+                                       int first_block, int stage) {
+  const int lane = threadIdx.x % 32;
+  const int of_row = unit.expert * HIDDEN_BLOCKS + unit.part * UNIT_WEIGHTS / BLOCK;
+  const float* weight_scale = args.w2_scale + of_row * WIDTH_BLOCKS + first_block;
+  const float of_weights = lane < STAGE_BLOCKS ? __ldg(weight_scale + lane) : 0.0f;
 #pragma unroll 1
-  for (int first_block = 0; first_block < WIDTH_BLOCKS; first_block += STAGE_BLOCKS) {
-    wait_cta_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
-#pragma unroll
-    for (int step = 0; step < STAGE_BLOCKS; ++step) {
-      const int block = first_block + step;
-      uint8_t* rows = shared.rows[ring.stage][step];
-#pragma unroll
-      for (int i = 0; i < COPIES; ++i) {
-        const int at = row + FEEDER_ROWS * i;
-        const uint8_t* from = c + i * FEEDER_ROWS * WIDTH + block * BLOCK;
-        const int to = at / COLUMNS * COLUMNS + at;  // past both planes of the half before
-        if (at < unit.rows) {
-          copy_chunk(rows + swizzled(to, chunk), from);
-          copy_chunk(rows + swizzled(to + COLUMNS, chunk), from + plane);
-        }
-      }
-      if (thread < unit.rows) {
-        copy_chunk(shared.row_scales[ring.stage][step] + 4 * thread, scale + 4 * block);
-      }
-    }
-    arrive_with_copies(&shared.rows_full[ring.stage]);
-    ring.advance();
+  for (int first = 0; first < unit.rows; first += TAKEN_ROWS) {
+    const uint4* from = args.told.c + int64_t{unit.first_row + first} * C_WORDS;
+    const int rows = min(unit.rows - first, TAKEN_ROWS);
+    TakenC taken;
+    while (!take_c(args.told, from, rows, first_block, taken)) __nanosleep(20);
+    place_c(shared, stage, first, rows, taken);
   }
+  if (lane < STAGE_BLOCKS) shared.weight_scales[stage][lane][0] = of_weights;
+  arrive(&shared.rows_full[stage]);
 }
 
-// Three warps: request the rows of unit after unit.
+// Three warps: bring the rows of unit after unit, a stage each in turns.
 __device__ __forceinline__ void feed_rows(SharedMemory& shared, const Args& args) {
+  const int lane = threadIdx.x % 32;
   Ring<UNIT_STAGES> units;
   Ring<ROW_STAGES> ring;
-  for (int turn = 0;; turn ^= 1) {
+  ring.stage = (threadIdx.x - MULTIPLYING) / 32 - 1;
+  int stage = ring.stage;  // of the unit: the warp's next
+#pragma unroll 1
+  while (true) {
     const Unit unit = take_unit(shared, units);
-    // The unit before the last one, whose scales these replace, is read once each warpgroup has
-    // freed a stage of the last one: so many more does a unit have than the ring.
-    static_assert(ROW_STAGES + MULTIPLIERS <= SECOND_STAGES, "see above");
     if (unit.kind == NONE) return;
-    float* weight_scales = shared.weight_scales[turn];
-    if (unit.kind == FIRST) {
-      feed_x(shared, args, unit, weight_scales, ring);
-    } else {
-      feed_c(shared, args, unit, weight_scales, ring);
+    const int stages = unit.kind == FIRST ? FIRST_STAGES : SECOND_STAGES;
+    const int* tokens = args.routing.row_token + unit.first_row;
+    const int token = unit.kind == FIRST && lane < unit.rows ? tokens[lane] : 0;
+#pragma unroll 1
+    for (; stage < stages; stage += ROW_WARPS) {
+      wait_cta_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
+      if (unit.kind == FIRST) {
+        feed_x(shared, args, unit, token, stage * STAGE_BLOCKS, ring.stage);
+      } else {
+        feed_c(shared, args, unit, stage * STAGE_BLOCKS, ring.stage);
+      }
+      ring.advance(ROW_WARPS);
     }
+    stage -= stages;
   }
 }
 

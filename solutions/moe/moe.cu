@@ -73,7 +73,7 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
   }
 #pragma unroll 1
   for (int i = 0; i < ROW_STAGES; ++i) {
-    init_barrier(&shared.rows_full[i], ROW_FEEDERS);
+    init_barrier(&shared.rows_full[i], 32);
     init_barrier(&shared.rows_free[i], GROUP_THREADS / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
@@ -283,6 +283,7 @@ int64_t place_scratch(uint8_t* base, int64_t num_tokens, Args& args) {
   args.told.locals = reinterpret_cast<uint4*>(told);
   args.told.ticket = told + 2 * num_tokens, args.told.done = args.told.ticket + 1;
   scratch.take(args.told.slots, capacity);
+  scratch.take(args.told.c, num_tokens <= MOST_STREAMED ? capacity * C_WORDS : 0);
   scratch.take(args.c, 2 * capacity * WIDTH);
   scratch.take(args.c_scale, capacity * PIECES);
   const int64_t tiled_rows = (LOCAL + capacity / TILE_ROWS) * TILE_ROWS;
@@ -327,7 +328,7 @@ void clear_told(const Call& call) {
     const int64_t bytes = static_cast<const uint8_t*>(last) - reinterpret_cast<uint8_t*>(first);
     check_error(cudaMemsetAsync(first, 0, bytes, call.stream));
   };
-  clear(args.told.locals, args.told.slots + args.capacity);
+  clear(args.told.locals, args.c);  // which lies behind
   clear(args.c_tile_scale, args.expert_out);  // which lies behind
 #endif
 }

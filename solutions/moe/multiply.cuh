@@ -59,13 +59,12 @@ __device__ __forceinline__ uint64_t row_tile(SharedMemory& shared, int stage, in
 // acc = the warpgroup's part of the first product of a unit, of as many halves of packed rows as it
 // has. Of four slots the first two are the linear half of the weights, the others the gate.
 template <int PARTS>
-__device__ __forceinline__ void multiply_x(SharedMemory& shared, const float* weight_scales,
-                                           int group, Rings& rings, Sums (&acc)[PARTS]) {
+__device__ __forceinline__ void multiply_x(SharedMemory& shared, Rings& rings,
+                                           Sums (&acc)[PARTS]) {
 #pragma unroll 1
-  for (int block = group * STAGE_BLOCKS; block < HIDDEN_BLOCKS;
-       block += MULTIPLIERS * STAGE_BLOCKS) {
+  for (int stage = 0; stage < FIRST_STAGES; stage += MULTIPLIERS) {
     Sums product[STAGE_BLOCKS][PARTS];
-    float2 scales[STAGE_BLOCKS][PARTS];
+    float2 scales[STAGE_BLOCKS][PARTS], halves[STAGE_BLOCKS];  // of rows; of the weights
     const Rings at = rings;
     rings.advance();
     at.wait(shared);
@@ -87,6 +86,8 @@ __device__ __forceinline__ void multiply_x(SharedMemory& shared, const float* we
 #pragma unroll
     for (int step = 0; step < STAGE_BLOCKS; ++step) {
       const float* of_rows = shared.row_scales[at.rows.stage][step] + lane_column();
+      const float* of_weights = shared.weight_scales[at.rows.stage][step];
+      halves[step] = *reinterpret_cast<const float2*>(of_weights);
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
         scales[step][part] = *reinterpret_cast<const float2*>(of_rows + part * COLUMNS);
@@ -97,15 +98,13 @@ __device__ __forceinline__ void multiply_x(SharedMemory& shared, const float* we
     at.free(shared);
 #pragma unroll
     for (int step = 0; step < STAGE_BLOCKS; ++step) {
-      const float linear = weight_scales[block + step];
-      const float gate = weight_scales[HIDDEN_BLOCKS + block + step];
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
         const float2 pair = scales[step][part];
         hold_sums(product[step][part]);
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; ++i) {
-          const float scale = (i % 2 ? pair.y : pair.x) * (i < 2 ? linear : gate);
+          const float scale = (i % 2 ? pair.y : pair.x) * (i < 2 ? halves[step].x : halves[step].y);
           acc[part][i] += product[step][part][i] * scale;
         }
       }
@@ -155,11 +154,10 @@ __device__ __forceinline__ void add_pieces(Pieces& product, const float* row_sca
 // acc = the warpgroup's part of the second product of a unit. A half of the packed rows after the
 // other: products of both would take more registers than there are.
 template <int PARTS>
-__device__ __forceinline__ void multiply_c(SharedMemory& shared, const float* weight_scales,
-                                           int group, Rings& rings, Sums (&acc)[PARTS]) {
+__device__ __forceinline__ void multiply_c(SharedMemory& shared, Rings& rings,
+                                           Sums (&acc)[PARTS]) {
 #pragma unroll 1
-  for (int block = group * STAGE_BLOCKS; block < WIDTH_BLOCKS;
-       block += MULTIPLIERS * STAGE_BLOCKS) {
+  for (int stage = 0; stage < SECOND_STAGES; stage += MULTIPLIERS) {
     rings.wait(shared);
     publish_shared();
 #pragma unroll
@@ -176,7 +174,7 @@ __device__ __forceinline__ void multiply_c(SharedMemory& shared, const float* we
       for (int step = 0; step < STAGE_BLOCKS; ++step) {
         const float* of_rows = shared.row_scales[rings.rows.stage][step];
         add_pieces(product[step], of_rows + part * COLUMNS * BLOCK_PIECES,
-                   weight_scales + block + step, acc[part]);
+                   shared.weight_scales[rings.rows.stage][step], acc[part]);
       }
     }
     __syncwarp();
@@ -261,8 +259,7 @@ __device__ __forceinline__ void store_codes(uint8_t* codes, uint8_t* residuals, 
   residuals[0] = more & 0xff, residuals[PIECE] = more >> 8;
 }
 
-// Quantises half of a unit's columns of C, or all, and writes them, a row of packed tokens each.
-// The first warp does so alone: it can say when they are there.
+// Quantises half of a unit's columns of C, or all, and tells them, a row of packed tokens each.
 __device__ __forceinline__ void write_c(SharedMemory& shared, const Args& args, const Unit& unit,
                                         int part, Sums& acc) {
   const int thread = threadIdx.x % GROUP_THREADS, lane = thread % 32, warp = thread / 32;
@@ -276,26 +273,23 @@ __device__ __forceinline__ void write_c(SharedMemory& shared, const Args& args, 
   const int at = lane_column() * PIECE + 8 * warp + lane / 4;
   store_codes(codes + at, residuals + at, scaled);
   sync_threads_of(WRITERS_MEET, GROUP_THREADS);
-  if (warp > 0) return;
-  static_assert(2 * COLUMNS * PIECE == 32 * sizeof(int4), "a lane 16 bytes");
-  const int plane = lane / (2 * COLUMNS), column = lane / 2 % COLUMNS;
-  if (column < columns) {
-    uint8_t* row = args.c + (plane * int64_t{args.capacity} + first_row + column) * WIDTH;
-    const int feature = unit.part * PIECE + lane % 2 * 16;
-    *reinterpret_cast<int4*>(row + feature) = *reinterpret_cast<const int4*>(codes + 16 * lane);
+  constexpr int WORDS = PIECE / COLUMNS_A_WORD;  // of a column
+  static_assert(COLUMNS * WORDS <= GROUP_THREADS, "a thread a word");
+  const int column = thread / WORDS, word = thread % WORDS;
+  if (column < min(columns, COLUMNS)) {
+    const int from = column * PIECE + word * COLUMNS_A_WORD;
+    const uint2 both = {*reinterpret_cast<const uint32_t*>(codes + from),
+                        *reinterpret_cast<const uint32_t*>(residuals + from)};
+    uint4* row = args.told.c + (first_row + column) * C_WORDS;
+    store_halves(row + unit.part * WORDS + word, both, args.told.nonce);
   }
-  if (lane < 4) {
-    float* to = args.c_scale + (first_row + lane_column()) * PIECES + unit.part;
-    if (lane_column() < columns) to[0] = scales.x;
-    if (lane_column() + 1 < columns) to[PIECES] = scales.y;
-  }
-}
-
-// Behind write_c() of all columns.
-__device__ __forceinline__ void count_c(const Args& args, const Unit& unit) {
-  if (threadIdx.x % GROUP_THREADS >= 32) return;
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) count_release(args.told.done + unit.tile);
+  const auto tell_scale = [&](int of_column, float scale) {
+    if (of_column >= columns) return;
+    uint4* row = args.told.c + (first_row + of_column) * C_WORDS;
+    store_halves(row + WIDTH / COLUMNS_A_WORD + unit.part, {__float_as_uint(scale), 0},
+                 args.told.nonce);
+  };
+  if (thread < 4) tell_scale(lane_column(), scales.x), tell_scale(lane_column() + 1, scales.y);
 }
 
 // Writes half of a unit's columns of the experts' outputs, or all.
@@ -329,9 +323,9 @@ __device__ __forceinline__ void multiply_unit(SharedMemory& shared, const Args& 
   const int turn = number % 2;
   Sums acc[PARTS] = {};
   if (unit.kind == FIRST) {
-    multiply_x(shared, shared.weight_scales[turn], group, rings, acc);
+    multiply_x(shared, rings, acc);
   } else {
-    multiply_c(shared, shared.weight_scales[turn], group, rings, acc);
+    multiply_c(shared, rings, acc);
   }
   if (group != WRITER) return give_sums(shared, turn, acc);
   take_sums(shared, turn, number / 2 % 2, acc);
@@ -343,7 +337,6 @@ __device__ __forceinline__ void multiply_unit(SharedMemory& shared, const Args& 
       write_out(shared, args, unit, part, acc[part]);
     }
   }
-  if (unit.kind == FIRST) count_c(args, unit);
 }
 
 __device__ __forceinline__ void multiply_units(SharedMemory& shared, const Args& args) {

@@ -47,7 +47,10 @@ struct Told {
   uint64_t* ticket;  // [1] the next unit that nobody has taken
   uint64_t* done;    // [MOST_TILES] finished parts of a row tile of C
   uint4* slots;      // [T, 8] packed row, -1: the expert is not local; weight
+  uint4* c;          // [capacity, C_WORDS], in the stream: C, a word four columns; then scales
 };
+constexpr int COLUMNS_A_WORD = 4;  // of C: codes in .x, what they round off in .z
+constexpr int C_WORDS = WIDTH / COLUMNS_A_WORD + PIECES;  // of a packed row
 
 // More than half of the tokens with local experts have one alone. In front of tiles such a lone one
 // is told by its weight, and LONE, expert and token: whoever multiplies the token's row then writes
@@ -78,7 +81,7 @@ struct Args {
   const float* x_scale;         // [56, T]
   const float* w1_scale;        // [32, 32, 56]
   const float* w2_scale;        // [32, 56, 16]
-  uint8_t* c;                   // [2, capacity, 2048] e4m3: codes, then what they round off
+  uint8_t* c;                   // in tiles [2, capacity, 2048] e4m3: codes, what they round off
   float* c_scale;               // [capacity, 64]
   float* x_tile_scale;          // [row tiles, 56, 128], in tiles: tile_scales.cuh
   float* c_tile_scale;          // [row tiles, 16, rows of a tile]
@@ -105,7 +108,7 @@ constexpr int WEIGHT_STAGES = Tuning::WEIGHT_STAGES, ROW_STAGES = Tuning::ROW_ST
 
 // A unit is 64 rows of one expert's weights times all of its packed rows, all of k. An expert has
 // at most a row a token. Its threads: two warpgroups that multiply, a stage each in turns, a warp
-// that requests weights, three that request packed rows.
+// that requests weights, three that bring packed rows, a stage each in turns.
 constexpr int UNIT_WEIGHTS = 64, UNIT_ROWS = 16;
 constexpr int MOST_STREAMED = UNIT_ROWS;     // tokens of stream_kernel
 constexpr int COLUMNS = UNIT_ROWS / 2;       // of a product: half of a unit's rows, or all
@@ -122,7 +125,8 @@ constexpr int GROUP_THREADS = 128, MULTIPLYING = MULTIPLIERS * GROUP_THREADS;
 static_assert(WEIGHT_STAGES % MULTIPLIERS == 0 && ROW_STAGES % MULTIPLIERS == 0 &&
                   FIRST_STAGES % MULTIPLIERS == 0 && SECOND_STAGES % MULTIPLIERS == 0,
               "a place in a ring is one warpgroup's for good: parity tells it which turn it is");
-constexpr int ROW_FEEDERS = 96;  // threads that request packed rows
+constexpr int ROW_WARPS = 3, ROW_FEEDERS = 32 * ROW_WARPS;  // that bring packed rows
+static_assert(ROW_STAGES % ROW_WARPS == 0, "a place in the ring is one warp's for good");
 constexpr int THREADS = MULTIPLYING + 32 + ROW_FEEDERS;
 constexpr int WORKERS = THREADS / 32 - 1;  // warps that route: all but the one of the weights
 constexpr int MOST_FEW = WORKERS;          // tokens that each CTA routes itself
@@ -136,7 +140,6 @@ struct alignas(16) Unit {
   int kind;
   int expert, part;     // part: which 64 rows of the weights
   int first_row, rows;  // packed
-  int tile;             // row tile of C: counted over the experts with rows
   bool is_read_once;
 };
 
@@ -146,7 +149,7 @@ struct SharedMemory {
   alignas(1024) uint8_t rows[ROW_STAGES][STAGE_BLOCKS][2 * UNIT_ROWS * BLOCK];
   alignas(16) uint8_t out[COLUMNS * OUT_ROW];
   alignas(16) float row_scales[ROW_STAGES][STAGE_BLOCKS][UNIT_ROWS * 4];
-  alignas(16) float weight_scales[2][2 * HIDDEN_BLOCKS];  // of this unit and the next
+  float weight_scales[ROW_STAGES][STAGE_BLOCKS][2];       // linear and gate half, or one
   float peaks[4][COLUMNS];
   float given[2][HALVES][COLUMNS / 2][GROUP_THREADS];     // sums: of this unit and the next
   alignas(16) Unit units[UNIT_STAGES];
@@ -195,8 +198,8 @@ __device__ __forceinline__ Unit find_unit(int ticket, int rows, int rows_through
   Unit unit = {};
   if (expert == LOCAL) return unit;
   unit.kind = is_first ? FIRST : SECOND;
-  unit.expert = expert, unit.tile = __popc(hit & ((1u << expert) - 1));
-  unit.part = index - unit.tile * parts;
+  unit.expert = expert;
+  unit.part = index - __popc(hit & ((1u << expert) - 1)) * parts;
   unit.rows = __shfl_sync(FULL, rows, expert);
   unit.first_row = __shfl_sync(FULL, rows_through, expert) - unit.rows;
   // A stage takes the 256 bytes of a weight row that the L2 reads at a time.
