@@ -13,6 +13,7 @@
 
 #include "barrier_wait.cuh"
 #include "feed.cuh"
+#include "finite_product.cuh"
 #include "fp8_products.cuh"
 #include "named_barrier.cuh"
 #include "plan.cuh"
@@ -104,7 +105,8 @@ __device__ __forceinline__ void multiply_x(SharedMemory& shared, Rings& rings,
         hold_sums(product[step][part]);
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; ++i) {
-          const float scale = (i % 2 ? pair.y : pair.x) * (i < 2 ? halves[step].x : halves[step].y);
+          const float scale = multiply_finite(i % 2 ? pair.y : pair.x,
+                                              i < 2 ? halves[step].x : halves[step].y);
           acc[part][i] += product[step][part][i] * scale;
         }
       }
@@ -136,9 +138,10 @@ __device__ __forceinline__ void add_pieces(Pieces& product, const float* row_sca
   for (int i = 0; i < 2; ++i) {
     const float* of_row = row_scales + BLOCK_PIECES * (lane_column() + i);
 #pragma unroll
-    for (int piece = 0; piece < BLOCK_PIECES; ++piece) scales[piece][i] = of_row[piece];
+    for (int piece = 0; piece < BLOCK_PIECES; ++piece) {
+      scales[piece][i] = multiply_finite(of_row[piece], *weight_scale);
+    }
   }
-  const float of_weights = *weight_scale;
 #pragma unroll
   for (int piece = 0; piece < BLOCK_PIECES; ++piece) {
     auto& sums = product[piece];
@@ -146,7 +149,7 @@ __device__ __forceinline__ void add_pieces(Pieces& product, const float* row_sca
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       const float sum = sums[i] + sums[COUNT + i];
-      acc[i] += sum * (scales[piece][i % 2] * of_weights);
+      acc[i] += sum * scales[piece][i % 2];
     }
   }
 }
