@@ -11,10 +11,9 @@ namespace {
 constexpr int COMBINERS = 128, COMBINED = 8;  // threads, and columns of each
 constexpr int BATCH = 4;                      // few tokens have more local experts
 constexpr int COMBINE_PARTS = HIDDEN / (COMBINERS * COMBINED);
-// Of a CTA. Behind tiles a quarter of the tokens have a sum to be written, where each would be too
-// little for a CTA: most would begin, see that there is nothing to do, and end.
-template <bool TILES>
-constexpr int COMBINED_TOKENS = TILES ? 32 / TOP_K : 1;
+// Tokens of a CTA, behind tiles of few or of many tokens: a quarter of these have a sum to be
+// written. A CTA reads all of its slots at once, and of many tokens finds several sums there.
+constexpr int FEW_SUMMED = 4, MANY_SUMMED = 16, MOST_SUMMED_FEW = 512;
 
 static_assert(COMBINE_PARTS * COMBINERS * COMBINED == HIDDEN, "parts of a row are equal");
 
@@ -27,27 +26,29 @@ struct CombineArgs {
   int told_words;                   // of `locals`, `ticket` and `done`, which lie in a row
 };
 
-// A slot of a token, one a lane: packed row, -1 where it has none, and weight.
+// A slot of a token: packed row, -1 where it has none, and weight.
 struct WeighedRow {
   int row;
   float weight;
 };
 
-// sums += the columns of up to BATCH slots, which are requested together; `slots` loses them.
-__device__ __forceinline__ void add_slots(const CombineArgs& args, const WeighedRow& mine,
-                                          int column, uint32_t& slots, float (&sums)[COMBINED]) {
+// sums += the columns of up to BATCH slots of a token's, which are requested together; `left` loses
+// them.
+__device__ __forceinline__ void add_slots(const CombineArgs& args, const WeighedRow* slots,
+                                          int column, uint32_t& left, float (&sums)[COMBINED]) {
   uint4 parts[BATCH];
   float weights[BATCH];
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) {
-    const bool is_left = slots != 0;
-    const int slot = is_left ? __ffs(slots) - 1 : 0;
-    const int64_t row = __shfl_sync(FULL, mine.row, slot);
-    const float weight = __shfl_sync(FULL, mine.weight, slot);
-    weights[i] = is_left ? weight : 0.0f;
-    parts[i] = is_left ? *reinterpret_cast<const uint4*>(args.expert_out + row * HIDDEN + column)
-                       : uint4{};
-    slots &= slots - 1;
+    const bool is_left = left != 0;
+    const WeighedRow of = slots[is_left ? __ffs(left) - 1 : 0];
+    weights[i] = is_left ? of.weight : 0.0f;
+    parts[i] = uint4{};
+    if (is_left) {
+      const __nv_bfloat16* row = args.expert_out + int64_t{of.row} * HIDDEN;
+      parts[i] = *reinterpret_cast<const uint4*>(row + column);
+    }
+    left &= left - 1;
   }
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) {
@@ -92,11 +93,11 @@ __device__ __forceinline__ void forget(const CombineArgs& args, int64_t first_sl
   }
 }
 
-// The sum of a token's slots.
-__device__ __forceinline__ void write_sum(const CombineArgs& args, const WeighedRow& mine,
-                                          int64_t token, int column, uint32_t slots) {
+// The sum of a token's slots that have rows.
+__device__ __forceinline__ void write_sum(const CombineArgs& args, const WeighedRow* slots,
+                                          int64_t token, int column, uint32_t with_rows) {
   float sums[COMBINED] = {};
-  while (slots != 0) add_slots(args, mine, column, slots, sums);
+  while (with_rows != 0) add_slots(args, slots, column, with_rows, sums);
   __nv_bfloat162 rounded[COMBINED / 2];
 #pragma unroll
   for (int i = 0; i < COMBINED / 2; ++i) {
@@ -106,29 +107,35 @@ __device__ __forceinline__ void write_sum(const CombineArgs& args, const Weighed
       *reinterpret_cast<const uint4*>(rounded);
 }
 
-// Grid: (T / COMBINED_TOKENS, 7) rounded up. TOLD: the launch before has routed. TILES: it has
-// written all tokens with less than two slots.
-template <bool TOLD, bool TILES>
+// Grid: (T / TOKENS, 7) rounded up. TOLD: the launch before has routed. Of several tokens a CTA,
+// behind tiles, those with less than two slots have been written.
+template <bool TOLD, int TOKENS>
 __global__ void __launch_bounds__(COMBINERS)
     combine_kernel(const __grid_constant__ CombineArgs args) {
-  constexpr int TOKENS = COMBINED_TOKENS<TILES>, SLOTS = TOKENS * TOP_K;
-  constexpr uint32_t OF_TOKEN = (1u << TOP_K) - 1;
+  constexpr int SLOTS = TOKENS * TOP_K;
+  static_assert(SLOTS <= COMBINERS, "a thread a slot");
+  __shared__ WeighedRow slots[SLOTS];
   const int64_t first_token = int64_t{blockIdx.x} * TOKENS, first_slot = first_token * TOP_K;
   const int column = (blockIdx.y * COMBINERS + threadIdx.x) * COMBINED;
   const int tokens = min(TOKENS, static_cast<int>(args.num_tokens - first_token));
-  const int slot = threadIdx.x % SLOTS, count = tokens * TOP_K;
-  const WeighedRow mine = read_slot<TOLD>(args, first_slot + min(slot, count - 1));
-  const uint32_t slots = __ballot_sync(FULL, mine.row >= 0);
+  const int thread = threadIdx.x, lane = thread % 32, count = tokens * TOP_K;
+  if (thread - lane < SLOTS) {  // whole warps
+    const WeighedRow mine = read_slot<TOLD>(args, first_slot + min(thread, count - 1));
+    if (thread < count) slots[thread] = mine;
+  }
   wait_for_launches_before();
+  __syncthreads();
 #pragma unroll 1
   for (int i = 0; i < tokens; ++i) {
-    const uint32_t of_token = slots & OF_TOKEN << TOP_K * i;
-    if (TILES && (of_token & (of_token - 1)) == 0) continue;
-    write_sum(args, mine, first_token + i, column, of_token);
-  }
-  if (TOLD && !TILES) {
-    for (uint32_t left = slots & OF_TOKEN; left != 0; left &= left - 1) {
-      forget_row(args, __shfl_sync(FULL, mine.row, __ffs(left) - 1));
+    const WeighedRow* of_token = slots + i * TOP_K;
+    const bool has_row = of_token[lane % TOP_K].row >= 0;
+    uint32_t with_rows = __ballot_sync(FULL, has_row) & ((1u << TOP_K) - 1);
+    if (TOKENS > 1 && (with_rows & (with_rows - 1)) == 0) continue;
+    write_sum(args, of_token, first_token + i, column, with_rows);
+    if constexpr (TOKENS == 1) {
+      for (; with_rows != 0; with_rows &= with_rows - 1) {
+        forget_row(args, of_token[__ffs(with_rows) - 1].row);
+      }
     }
   }
   // The last CTAs of the grid: few have to wait before they read.

@@ -340,14 +340,20 @@ void launch_routing(const Call& call) {
   launch(pack_kernel, {dim3(packers), ROUTERS, 0, CHAINED}, call.stream, call.route);
 }
 
-template <bool TOLD, bool TILES>
+template <bool TOLD, int TOKENS>
 void launch_combine(const Call& call) {
   const Args& of = call.args;
   const int words = count_told_words(of.num_tokens);
   const CombineArgs args = {of.routing, of.expert_out, of.output, of.num_tokens, of.told, words};
-  constexpr int TOKENS = COMBINED_TOKENS<TILES>;
   const dim3 grid((of.num_tokens + TOKENS - 1) / TOKENS, COMBINE_PARTS);
-  launch(combine_kernel<TOLD, TILES>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
+  launch(combine_kernel<TOLD, TOKENS>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
+}
+
+// Behind tiles.
+template <bool TOLD>
+void launch_sums(const Call& call) {
+  if (call.args.num_tokens <= MOST_SUMMED_FEW) return launch_combine<TOLD, FEW_SUMMED>(call);
+  launch_combine<TOLD, MANY_SUMMED>(call);
 }
 
 void run_stream(Call& call) {
@@ -362,7 +368,7 @@ void run_stream(Call& call) {
   allow_shared(stream_kernel, BYTES);
   const StreamArgs args = {call.args, call.route};
   launch(stream_kernel, {dim3(call.num_sms), THREADS, BYTES, ALONE}, call.stream, args);
-  launch_combine<true, false>(call);
+  launch_combine<true, 1>(call);
 }
 
 // Up to MOST_ROUTED tokens; with two planes of C, MOST_IN_PLANES.
@@ -380,7 +386,7 @@ void run_routing_tiles(Call& call) {
   allow_shared(routing_tile_kernel<PLANES>, BYTES);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, PAIRS};
   launch(routing_tile_kernel<PLANES>, it, call.stream, StreamArgs{call.args, call.route});
-  launch_combine<true, true>(call);
+  launch_sums<true>(call);
 }
 
 void run_tiles(Call& call) {
@@ -395,7 +401,7 @@ void run_tiles(Call& call) {
   launch_routing(call);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};
   launch(tile_kernel, it, call.stream, call.args);
-  launch_combine<false, true>(call);
+  launch_sums<false>(call);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.
