@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import harness.__main__ as program
 from harness import cli
 from harness.cli import main
 from harness.errors import DeviceBusy, ExitCode, UsageError, run_program
@@ -134,6 +137,37 @@ def shell(command, **environment):
         capture_output=True,
         text=True,
     )
+
+
+AS_ANOTHER_PYTHON = (
+    "import runpy, sys; sys.argv = ['harness', '--help']; found = '{version}'; "
+    "sys.version_info = (*map(int, found.split('.')), 'final', 0); sys.version = found + ' (x)'; "
+    "runpy.run_module('harness', run_name='__main__')"
+)
+
+
+@pytest.mark.parametrize("version", ["3.9.18", "3.13.1", "3.12.9"])
+def test_another_python_is_one_line(version):
+    child = shell(f'{{python}} -c "{AS_ANOTHER_PYTHON.format(version=version)}"')
+    if version == "3.12.9":
+        assert (child.returncode, child.stderr) == (0, "")
+        return
+    assert child.returncode == ExitCode.UNFIT
+    assert child.stderr.startswith(f"error: expected Python 3.10 to 3.12, got {version}; make ")
+    assert child.stderr.count("\n") == 1
+
+
+def test_what_runs_before_the_version_is_told_is_older_syntax():
+    """Annotations are text in these files, so none of a newer Python is evaluated."""
+    for name in ("pack.py", "harness/__init__.py", "harness/__main__.py"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        ast.parse(text, feature_version=(3, 8))
+        assert "from __future__ import annotations" in text
+    wanted = re.search(
+        r'requires-python = ">=3\.(\d+),<3\.(\d+)"', (ROOT / "pyproject.toml").read_text()
+    )
+    oldest, above = map(int, wanted.groups())
+    assert ((3, oldest), (3, above - 1)) == (program.OLDEST, program.NEWEST)
 
 
 def test_an_environment_without_the_libraries_is_one_line():
