@@ -101,8 +101,14 @@ class Workspace:
         return {name: room for name, room in self.rooms.items() if room.in_contest}
 
     def room(self, name: str) -> Room:
-        """The room called ``name``. Raises ConfigError that lists the rooms."""
+        """The room called ``name``. Raises ConfigError that lists the rooms, or says that a folder
+        of solutions/ has no table yet."""
         if name not in self.rooms:
+            if name.isidentifier() and (self.root / "solutions" / name / "config.toml").is_file():
+                raise ConfigError(
+                    f"room: solutions/{name} exists, but config.toml has no [rooms.{name}]; add "
+                    "the table that `python -m harness new` printed (CONTRIBUTING.md, A room)"
+                )
             raise ConfigError(
                 f"room: expected one of {', '.join(self.rooms)}; got {name!r}. "
                 f"Definitions and tracks are not room names"

@@ -140,6 +140,11 @@ def plan_target(
 def find_target(workspace: Workspace, target: str) -> tuple[str, Packed]:
     """The room that a word means, and the solution. Raises UsageError, PackingError."""
     path = expand_home(target)
+    if target not in workspace.rooms and _is_path(target) and not path.is_file():
+        raise UsageError(
+            f"{path}: no such file; expected a packed JSON, as `python pack.py` writes it, or one "
+            f"of the rooms {', '.join(workspace.rooms)}"
+        )
     if target in workspace.rooms or not path.is_file():
         return workspace.room(target).name, pack(workspace, target)
     packed, definition = read_packed(path)
@@ -150,6 +155,11 @@ def find_target(workspace: Workspace, target: str) -> tuple[str, Packed]:
         f"{path}: solves {definition}; expected the definition of one of "
         f"{', '.join(workspace.rooms)}"
     )
+
+
+def _is_path(target: str) -> bool:
+    """Whether a word can only be meant as a file's."""
+    return target.endswith(".json") or "/" in target
 
 
 def jobs_of(plan: RoomPlan, facts: DeviceFacts) -> list[Job]:
