@@ -243,3 +243,39 @@ def test_a_seed_that_no_record_could_be_read_back_with_is_usage(capsys, argument
 def test_a_number_of_trials_that_would_never_end_is_usage(capsys, command):
     assert main([*command, "--trials", str(10**23)]) == ExitCode.USAGE
     assert "--trials" in capsys.readouterr().err
+
+
+NEED_A_GPU = {
+    "timers": ["timers", "gdn_decode"],
+    "tune": ["tune", "gdn_decode"],
+    "compare": ["compare", "ours", "flashinfer", "gdn_decode"],
+    "profile": ["profile", "gdn_decode"],
+    "sanitize": ["sanitize", "gdn_decode"],
+    "evaluate": ["evaluate", "gdn_decode", "--timer", "cupti"],
+}
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """And no tool either, so that what comes first is seen."""
+    monkeypatch.setattr("harness.devices.facts.load_cuda", lambda: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", "")
+
+
+@pytest.mark.parametrize("name", NEED_A_GPU)
+def test_a_command_without_its_gpu_says_what_to_do(no_gpu, capsys, name):
+    assert main(NEED_A_GPU[name]) == ExitCode.UNFIT
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert ": expected a GPU, " in message
+    assert re.search(
+        r"; (`python -m harness evaluate` judges|--import reads|leave it out: )", message
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in NEED_A_GPU if name != "tune"])
+def test_a_name_is_told_before_the_gpu(no_gpu, capsys, name):
+    assert main([*NEED_A_GPU[name], "--workloads", "nosuch"]) == ExitCode.USAGE
+    assert "nosuch" in capsys.readouterr().err
+    assert main([word.replace("gdn_decode", "no_room") for word in NEED_A_GPU[name]]) == 2
+    assert "no_room" in capsys.readouterr().err
