@@ -116,7 +116,7 @@ def test_gpu_tests_alone_without_a_gpu_are_unfit(monkeypatch):
 
 
 def test_make_gpu_asks_for_gpu_tests_alone():
-    recipe = (ROOT / "Makefile").read_text().split("\ngpu:")[1].split("\n")[1]
+    recipe = (ROOT / "Makefile").read_text().split("\ngpu: $(READY)")[1].split("\n")[1]
     assert recipe.split(" -m ")[1:] == ["pytest tests/gpu", "gpu $(PYTEST)"]
 
 
@@ -243,6 +243,24 @@ def test_a_seed_that_no_record_could_be_read_back_with_is_usage(capsys, argument
 def test_a_number_of_trials_that_would_never_end_is_usage(capsys, command):
     assert main([*command, "--trials", str(10**23)]) == ExitCode.USAGE
     assert "--trials" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "code", "words"),
+    [
+        ("scripts/run_modal.py --help", {}, 2, "expected Modal's own program, got python; install"),
+        ("examples/serve_gdn_decode.py", {}, 4, "error: harness: .*export PYTHONPATH=.PWD"),
+        ("-S examples/serve_gdn_decode.py", {}, 4, "error: torch: .* use .venv/bin/python"),
+        ("examples/serve_gdn_decode.py 1", {"PYTHONPATH": "."}, 3, "start Python with TRITON_INT"),
+        ("-m tests.gpu.attention_errors", {}, 3, "device: expected cuda:0, but CUDA_VIS"),
+        ("-m tests.gpu.attention_errors --help", {}, 0, "^usage: .*fp64"),
+    ],
+)
+def test_programs_beside_the_harness_end_in_one_line_too(command, environment, code, words):
+    child = shell(f"{{python}} {command}", CUDA_VISIBLE_DEVICES="", **environment)
+    assert child.returncode == code, child.stderr
+    assert re.search(words, child.stderr or child.stdout, re.DOTALL)
+    assert child.stderr.count("\n") == bool(code)
 
 
 NEED_A_GPU = {
