@@ -254,6 +254,12 @@ def test_a_number_of_trials_that_would_never_end_is_usage(capsys, command):
         ("examples/serve_gdn_decode.py 1", {"PYTHONPATH": "."}, 3, "start Python with TRITON_INT"),
         ("-m tests.gpu.attention_errors", {}, 3, "device: expected cuda:0, but CUDA_VIS"),
         ("-m tests.gpu.attention_errors --help", {}, 0, "^usage: .*fp64"),
+        (
+            "scripts/measure_scale.py --help",
+            {},
+            0,
+            r"kill\}\s+measure and .*--write +render the page",
+        ),
     ],
 )
 def test_programs_beside_the_harness_end_in_one_line_too(command, environment, code, words):
