@@ -100,7 +100,8 @@ def write_folder(workspace: Workspace, folder: Path) -> int:
     from harness.report.publish import PAGE, check_folder, compose, render, write_report
 
     check_folder(folder)
-    evidence = gather(workspace, packed_hashes(workspace, list(workspace.rooms)))
+    packed = packed_hashes(workspace, list(workspace.rooms))
+    evidence = gather(workspace, packed, lambda line: click.echo(line, err=True))
     files = render(compose(evidence))
     write_report(files, folder)
     click.echo(f"{folder / PAGE}: {len(files)} files written")

@@ -147,9 +147,12 @@ def test_work_is_counted_from_the_very_data_that_was_measured(workspace):
 @pytest.mark.parametrize("room", ["moe", "dsa_indexer", "dsa_attention"])
 def test_a_checkout_without_its_tensors_gives_the_same_report(workspace, room):
     _keep_sweep(workspace, room)
-    without = gather(workspace, NOW)
+    said = []
+    without = gather(workspace, NOW, said.append)
+    (line,) = said
+    assert line.startswith(f"{room}: ") and f"made in {workspace.root / 'blob'}: the roof" in line
     assert without.without_work == {} and list(workspace.root.glob("blob/**/*.safetensors"))
-    again = gather(workspace, NOW)
+    again = gather(workspace, NOW, pytest.fail)
     assert again.work == without.work and len(*again.work.values()) == len(SMALL[room])
 
 
