@@ -98,17 +98,12 @@ def gather(
     """
     root = workspace.root
     latest = tuple(record for record in all_latest(root) if record.room in workspace.rooms)
-    compared = {
-        record.room: found
-        for record in all_compare(root)
-        if record.room in workspace.rooms
-        and (found := pair_with_others(record, official_objection(workspace, record))) is not None
-    }
+    compared = read_compared(workspace)
     work, without_work = _count_work(workspace, latest, note)
     return Evidence(
         workspace=workspace,
         packed=packed,
-        packed_peers=_pack_peers(workspace),
+        packed_peers=pack_peers(workspace),
         latest=latest,
         runs=tuple(_read_runs(workspace)),
         promoted=read_promotions(root),
@@ -156,7 +151,17 @@ def pair_with_others(record: CompareRecord, objection: str | None = None) -> Com
     return Compared(record, ours, others, objection)
 
 
-def _pack_peers(workspace: Workspace) -> dict[tuple[str, str], str | None]:
+def read_compared(workspace: Workspace) -> dict[str, Compared]:
+    """The recorded comparison of each room that was a side of it itself. Raises RecordError."""
+    return {
+        record.room: found
+        for record in all_compare(workspace.root)
+        if record.room in workspace.rooms
+        and (found := pair_with_others(record, official_objection(workspace, record))) is not None
+    }
+
+
+def pack_peers(workspace: Workspace) -> dict[tuple[str, str], str | None]:
     """Content hash of every peer file as it packs now; None where it does not."""
     hashes: dict[tuple[str, str], str | None] = {}
     for room in workspace.rooms:
