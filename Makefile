@@ -32,7 +32,7 @@ test test-slow: MODULES = pytest xdist pytest_timeout hypothesis
 gpu: MODULES = pytest pytest_timeout
 check: MODULES = ruff mypy pytest
 
-test: $(READY)  ## the quick tests: about five minutes on two cores
+test: $(READY)  ## the quick tests: about four minutes on two cores
 	$(PYTHON) -m pytest -n auto -m "not slow and not gpu" $(PYTEST)
 
 test-slow: $(READY)  ## the tests that take minutes, without a GPU

@@ -104,7 +104,8 @@ class Workspace:
         """The room called ``name``. Raises ConfigError that lists the rooms, or says that a folder
         of solutions/ has no table yet."""
         if name not in self.rooms:
-            if name.isidentifier() and (self.root / "solutions" / name / "config.toml").is_file():
+            folders = (path.parent for path in self.root.glob("solutions/*/config.toml"))
+            if name in {folder.name for folder in folders}:
                 raise ConfigError(
                     f"room: solutions/{name} exists, but config.toml has no [rooms.{name}]; add "
                     "the table that `python -m harness new` printed (CONTRIBUTING.md, A room)"
