@@ -365,6 +365,7 @@ def test_any_number_of_workloads(count):
     assert len(page.tables["table-workloads-gdn_decode-nvidia-h200"].rows) == count
     assert len(page.tables["table-sweep-gdn_decode-nvidia-h200"].rows) == count
     assert ("table-regimes-gdn_decode-nvidia-h200" in page.tables) == (count > 1)
+    assert ("A ratio of a regime is that of the sides' median rounds" in page.text) == (count > 1)
     assert ">batch_size<" in files["plots/latency-gdn_decode-nvidia-h200.svg"]
 
 

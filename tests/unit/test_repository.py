@@ -417,6 +417,27 @@ def test_targets_set_up_their_environment_or_none(target):
     assert "python9 " in bare
 
 
+def test_an_interpreter_without_the_tools_is_one_line(tmp_path):
+    """-S hides installed packages."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(0o755)
+    for target, names in {"test": "pytest, xdist", "gpu": "pytest, ", "check": "ruff, "}.items():
+        made = subprocess.run(
+            ["make", f"PYTHON={bare}", "VENV=none", target],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert made.returncode != 0
+        assert f"error: {bare}: expected the modules {names}" in made.stderr
+        assert "install the extra dev of pyproject.toml, or leave VENV=none out" in made.stderr
+        assert "No module named" not in made.stderr
+    assert (
+        subprocess.run(["make", "modules", f"PYTHON={bare}", "VENV=none"], cwd=ROOT).returncode == 0
+    )
+
+
 def test_help_names_every_target():
     listing = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True)
     assert re.findall(r"^  make ([a-z-]+) ", listing.stdout, re.MULTILINE)[1:] == TARGETS

@@ -19,7 +19,7 @@ from harness.cli.room_skeleton import USUAL
 from harness.cli.rooms import config_table, planned_room, start_room
 from harness.config import load_workspace
 from harness.dataset import read_workloads
-from harness.errors import UsageError
+from harness.errors import ConfigError, UsageError
 from harness.packing import pack
 from harness.packing.official import validate
 from tests.official_rooms import OFFICIAL_ROOMS
@@ -197,6 +197,20 @@ def test_the_command_says_what_to_add(checkout, capsys):
     path.write_text(f"{path.read_text()}\n{table}")
     room = load_workspace(checkout.root).room("sparse")
     assert room == replace(checkout.room("dsa_attention"), name="sparse", track=None)
+
+
+def test_a_started_room_without_its_table_is_told_so(checkout):
+    start_room(checkout, "sparse", ATTENTION)
+    words = (
+        r"solutions/sparse exists, but config\.toml has no \[rooms\.sparse\]; add the table that "
+        "`python -m harness new` printed"
+    )
+    for ask in (checkout.room, lambda room: pack(checkout, room)):
+        with pytest.raises(ConfigError, match=words):
+            ask("sparse")
+    for other in ("sparsely", "common", "", ".", "../solutions/sparse"):
+        with pytest.raises(ConfigError, match="room: expected one of moe"):
+            checkout.room(other)
 
 
 @pytest.mark.parametrize("room", OFFICIAL_ROOMS)
