@@ -434,6 +434,25 @@ def test_a_report_replaces_the_one_before(tmp_path):
     assert (folder / PAGE).read_text(encoding="utf-8") == second[PAGE]
 
 
+def test_a_report_that_was_interrupted_says_so_and_is_written_again(tmp_path, monkeypatch):
+    folder, files = tmp_path / "report", _full()
+    write_report(files, folder)
+    written = []
+
+    def stop_at_the_third(path, text):
+        written.append(path)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        path.write_text(text)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("harness.report.publish.write_atomically", stop_at_the_third)
+        write_report(files, folder)
+    assert "run the command again" in (folder / PAGE).read_text(encoding="utf-8")
+    write_report(files, folder)
+    assert (folder / PAGE).read_text(encoding="utf-8") == files[PAGE]
+
+
 def test_a_folder_in_use_is_not_written_to(tmp_path):
     from harness.errors import UsageError
 

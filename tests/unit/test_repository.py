@@ -30,7 +30,7 @@ MODULE_ORDER = (
     *("compare", "profiling", "controller", "search", "report", "cluster", "serving"),
     *("container", "submit", "doctor", "cli"),
 )
-HARNESS_LINES, FILE_LINES, SCRIPT_LINES = 400, 600, 60
+HARNESS_LINES, FILE_LINES, SCRIPT_LINES = 400, 600, 70
 FUNCTION_LINES, KERNEL_LINES = 60, 150
 LINE_CHARACTERS = 100
 MAX_FILE_BYTES = 1 << 20
@@ -111,9 +111,9 @@ def test_files_stay_readable():
     limits += [(path, SCRIPT_LINES) for path in under("scripts", suffixes=(".py", ".sh"))]
     code = (".py", ".cu", ".cuh", ".cpp", ".h")
     limits += [(path, FILE_LINES) for path in under(*os.listdir(ROOT), suffixes=code)]
-    counts = {label(path): (len(lines(path)) - 1, limit) for path, limit in limits}
+    counts = {(label(path), limit): len(lines(path)) - 1 for path, limit in limits}
     assert len(counts) > 50
-    assert {name: count for name, count in counts.items() if count[0] > count[1]} == {}
+    assert {key: count for key, count in counts.items() if count > key[1]} == {}
 
 
 def is_device_code(node: ast.AST) -> bool:

@@ -294,6 +294,20 @@ def test_clean_removes_ours_alone(littered, checkout, capsys):
     assert find_caches(checkout) == []
 
 
+def test_clean_removes_what_killed_writers_have_left(checkout, capsys):
+    names = ("solutions/moe/.solution.json.partial-a1", "results/latest/h/.moe.json.partial-b2")
+    for name in (*names, "results/plots/.x.svg.partial-now"):
+        path = checkout.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{")
+    for name in names:
+        os.utime(checkout.root / name, (0, 0))
+    assert main(["clean"]) == 0
+    assert not any((checkout.root / name).exists() for name in names)
+    assert (checkout.root / "results/plots/.x.svg.partial-now").exists()  # somebody may write it
+    assert "in use" in capsys.readouterr().out
+
+
 def test_a_dry_run_lists_and_removes_nothing(littered, capsys):
     ours, others = littered
     assert main(["clean", *EVERYTHING, "--dry-run"]) == 0
