@@ -15,14 +15,14 @@
 //
 // The persistent kernel, one CTA an SM: units are 64 weight rows of an expert times all of its
 // packed rows, taken in order from a counter, the first product's before the second's. A warp
-// requests weights into a deep ring, three warps request packed rows, two warpgroups multiply.
-// Weights are the tall operand of wgmma, packed rows the narrow one.
+// requests weights into a deep ring, three warps bring packed rows, two warpgroups multiply, a
+// stage each in turns. Weights are the tall operand of wgmma, packed rows the narrow one.
 //
 // Bytes: 44 MB of weights an expert that is hit; flops: 88 MFLOP a packed row. DRAM binds up to
 // some thousand tokens; choose() in kernel.py draws the line between the two kernels.
 //
 // Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
-// first product to the second, which waits, expert by expert, for C alone. Units are small, and an
+// first product to the second, which waits for C alone, word by word. Units are small, and an
 // SM that is done takes the next: no barrier of the grid, no round of units that is half empty, and
 // no two CTAs that must run together.
 //
