@@ -7,6 +7,7 @@
 
 #include "async_copy.cuh"
 #include "barrier_wait.cuh"
+#include "bulk_hints.cuh"
 #include "plan.cuh"
 #include "read_once.cuh"
 #include "small_copy.cuh"
@@ -48,6 +49,12 @@ __device__ __forceinline__ void request_weights(SharedMemory& shared, const Args
   }
 }
 
+// All weights of a unit of the second product, on their way to the L2.
+__device__ __forceinline__ void prefetch_unit(const Args& args, const Unit& unit) {
+  const int64_t row = int64_t{unit.expert} * HIDDEN + unit.part * UNIT_WEIGHTS;
+  prefetch_bulk(args.w2_codes + row * WIDTH, UNIT_WEIGHTS * WIDTH);
+}
+
 // One warp: takes units, tells the others of them, requests their weights. ticket: in lane 0, the
 // first one; rows: of each lane's expert.
 __device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& args, int ticket,
@@ -57,7 +64,7 @@ __device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& a
   const int lane = threadIdx.x % 32, rows_through = scan_lanes(rows);
   Ring<UNIT_STAGES> units;
   Ring<WEIGHT_STAGES> ring;
-  while (true) {
+  for (Kind before = NONE;;) {
     const Unit unit = find_unit(__shfl_sync(FULL, ticket, 0), rows, rows_through);
     wait_cta_phase(&shared.unit_free[units.stage], units.parity ^ 1);
     if (lane == 0) {
@@ -66,6 +73,8 @@ __device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& a
     }
     units.advance();
     if (unit.kind == NONE) return;
+    if (lane == 0 && unit.is_ahead && before == SECOND) prefetch_unit(args, unit);
+    before = static_cast<Kind>(unit.kind);
     const int blocks = unit.kind == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;
 #pragma unroll 1
     for (int block = 0; block < blocks; block += STAGE_BLOCKS) {

@@ -410,6 +410,7 @@ void moe(TensorView logits, TensorView bias, TensorView x, TensorView x_scale, T
   place_scratch(static_cast<uint8_t*>(scratch.data_ptr()), args.num_tokens, args);
   args.x = static_cast<const uint8_t*>(x.data_ptr());
   args.x_scale = static_cast<const float*>(x_scale.data_ptr());
+  args.w2_codes = static_cast<const uint8_t*>(w2.data_ptr());
   args.w1_scale = static_cast<const float*>(w1_scale.data_ptr());
   args.w2_scale = static_cast<const float*>(w2_scale.data_ptr());
   call.route = {static_cast<const float*>(logits.data_ptr()),

@@ -79,6 +79,7 @@ struct Args {
   Told told;
   const uint8_t* x;             // [T, 7168] e4m3
   const float* x_scale;         // [56, T]
+  const uint8_t* w2_codes;      // [32, 7168, 2048] e4m3
   const float* w1_scale;        // [32, 32, 56]
   const float* w2_scale;        // [32, 56, 16]
   uint8_t* c;                   // in tiles [2, capacity, 2048] e4m3: codes, what they round off
@@ -94,6 +95,9 @@ constexpr int MOST_TILES = 1024;  // row tiles of a call: 32 + 8T / rows of a ti
 // Experts to which weights are requested as read once. Lines that others left to be written then
 // stay in the L2: a stream of 88 MB takes 3.5 us less, of 176 MB 1.5 less, of 308 MB 1.6 more.
 constexpr int MOST_READ_ONCE = 5;
+// Rounds of a call's units of the second product in which each but a CTA's first is requested into
+// the L2 as a whole: the rings are then full of weights that wait for C, and DRAM has nothing else.
+constexpr int LAST_ROUNDS = 2;
 constexpr int MOST_ROUTED = 3072;  // tokens of routing_tile_kernel
 // Tokens to which tiles have two planes of C: up to 48 packed rows an expert are expected, most in
 // one row tile of 64, and the tensor cores have the time.
@@ -141,6 +145,7 @@ struct alignas(16) Unit {
   int expert, part;     // part: which 64 rows of the weights
   int first_row, rows;  // packed
   bool is_read_once;
+  bool is_ahead;        // its weights go to the L2 as a whole
 };
 
 struct SharedMemory {
@@ -204,6 +209,7 @@ __device__ __forceinline__ Unit find_unit(int ticket, int rows, int rows_through
   unit.first_row = __shfl_sync(FULL, rows_through, expert) - unit.rows;
   // A stage takes the 256 bytes of a weight row that the L2 reads at a time.
   unit.is_read_once = __popc(hit) <= MOST_READ_ONCE;
+  unit.is_ahead = !is_first && __popc(hit) * SECOND_UNITS <= LAST_ROUNDS * gridDim.x;
   return unit;
 }
 
