@@ -9,7 +9,6 @@
 
 namespace {
 
-constexpr int ORDERED = 384;  // sequences, at most; more are taken slot by slot
 constexpr int MOST_LOOKS = 1 << 16;
 
 // A chunk and q/k head: first token, tokens, slot. None: no tokens.

@@ -18,6 +18,7 @@ constexpr int CHUNK = 64;                  // tokens
 constexpr int TILE_BYTES = CHUNK * 128;    // 64 rows of 64 fp16, chunks permuted: warpgroup.cuh
 constexpr int BLOCK = 16, BLOCKS = CHUNK / BLOCK;
 constexpr int VALUES = 64;                 // columns of V of a warpgroup: the rows of a wgmma
+constexpr int ORDERED = 384;               // sequences, at most; more are taken slot by slot
 constexpr uint32_t FULL = 0xffffffffu;
 constexpr double LOG2_E = 1.4426950408889634;
 
@@ -102,13 +103,21 @@ struct SeamCounts {
 };
 constexpr int MOST_LATER = 3;  // segments with another one in front
 
-// Few sequences whose chain of chunks is long: other SMs than those of their states find outputs.
-__host__ __device__ __forceinline__ bool may_hand(int64_t tokens, int64_t num_seqs) {
-  return num_seqs <= Tuning::FEW && tokens >= num_seqs * Tuning::LONG * CHUNK;
+// Sequences whose chain of chunks is long, few or the longest of more: other SMs than those of their
+// states find outputs.
+__host__ __device__ __forceinline__ bool are_few(int64_t num_seqs) {
+  return num_seqs <= Tuning::FEW;
 }
 
+__host__ __device__ __forceinline__ bool may_hand(int64_t tokens, int64_t num_seqs) {
+  if (!are_few(num_seqs)) return num_seqs <= ORDERED;
+  return tokens >= num_seqs * Tuning::LONG * CHUNK;
+}
+
+// Whether units of half of the columns hand on what outputs need.
 __host__ __device__ __forceinline__ bool is_handing(const Args& args) {
-  return args.most_whole == 0 && may_hand(args.tokens, args.num_seqs);
+  return (args.most_whole == 0 || !are_few(args.num_seqs)) &&
+         may_hand(args.tokens, args.num_seqs);
 }
 
 // Segments behind the first one that the longest of few sequences may be cut into: the chains of

@@ -234,8 +234,8 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
   const int64_t longest = slots / (std::max<int64_t>(most_whole, 0) + 1);
   const int64_t most_split = num_seqs > SCAN_THREADS ? 0 : std::min(num_seqs, longest);
   const DLDevice device = q.device();
-  const bool hands = most_whole == 0 && may_hand(tokens, num_seqs);
-  const int64_t outputs = hands ? slots : 0;
+  const bool hands = (most_whole == 0 || !are_few(num_seqs)) && may_hand(tokens, num_seqs);
+  const int64_t outputs = hands && most_split > 0 ? slots : 0;
   const int64_t units = V_HEADS * (num_seqs + most_split + outputs);
   const int64_t sms = count_sms(device.device_id);
   const Args args = {
@@ -260,7 +260,7 @@ void prefill(tvm::ffi::TensorView q, tvm::ffi::TensorView k, tvm::ffi::TensorVie
       static_cast<int>(count_solving(tokens, num_seqs, sms)),
       static_cast<int>(std::min(units, sms)),
       hands ? may_cut(tokens, num_seqs) : 0,
-      !hands && count_scratch(tokens, num_seqs) > Tuning::KEPT_BYTES,
+      !are_few(num_seqs) && handed_offset(slots) > Tuning::KEPT_BYTES,
   };
   auto stream =
       static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));

@@ -114,7 +114,7 @@ __device__ __forceinline__ Work find_part_work(const ScanMemory& shared, const A
 }
 
 // Units: two a v head of the sequences that are split, each half of the columns, one of the others;
-// of few long sequences then one a chunk and v head, its outputs.
+// then, where those hand on, one a chunk and v head of them, its outputs.
 template <bool MAY_CUT>
 __device__ __forceinline__ Work find_work(const ScanMemory& shared, const Args& args,
                                           int num_split, int unit) {
@@ -193,12 +193,19 @@ __device__ __forceinline__ int read_unit(ScanMemory& shared, int number) {
   return unit;
 }
 
+// Of the sequences that are split.
+__device__ __forceinline__ int count_split_chunks(const Order& order, const Args& args,
+                                                  int num_split) {
+  return num_split < args.num_seqs ? order.first[num_split] : order.chunks;
+}
+
 // Calls use(work, number) for what this CTA works on, until there is nothing left. The first unit
 // is listed before, that behind `number` by use() of the senders.
 template <bool MAY_CUT, typename Use>
 __device__ __forceinline__ void for_works(ScanMemory& shared, const Args& args, Use use) {
   const int num_split = share(min(shared.order.longer, args.most_split));
-  const int outputs = is_handing(args) ? share(shared.order.chunks) : 0;
+  const int outputs = is_handing(args) ? share(count_split_chunks(shared.order, args, num_split))
+                                       : 0;
   const int states = MAY_CUT ? share(count_states(args, shared.cut))
                              : V_HEADS * (args.num_seqs + num_split);
   const int units = states + V_HEADS * outputs;

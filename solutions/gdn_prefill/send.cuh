@@ -373,7 +373,7 @@ __device__ __forceinline__ void send_chunks(ScanMemory& shared, const Args& args
       send_output(shared, args, work, is_requesting, round);
     } else if (work.seq < 0) {
       send_later_output(shared, args, work, is_requesting, round);
-    } else if (MAY_CUT || is_handing(args)) {
+    } else if (MAY_CUT || (work.groups < GROUPS && is_handing(args))) {
       send_states(shared, args, work, is_requesting, round);
       if (is_merged(work)) send_seam(shared, args, work, is_requesting, round);
     } else {
