@@ -12,7 +12,7 @@ PYTEST ?=
 
 ifeq ($(VENV),none)
 PYTHON ?= $(PYTHON3)
-READY :=
+READY := modules
 else
 PYTHON ?= $(VENV)/bin/python
 # Written last by make_venv.sh: an interrupted installation leaves none and is made anew.
@@ -20,7 +20,7 @@ READY := $(VENV)/complete
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help evaluate test test-slow gpu check pack clean
+.PHONY: help evaluate test test-slow gpu check pack clean modules
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,7 +28,11 @@ help:  ## list the targets
 evaluate: pack  ## pack every room, judge the contest's five and, on a GPU, time them
 	$(PYTHON) -m harness evaluate $(EVALUATE)
 
-test: $(READY)  ## the quick tests: about ten minutes on two cores
+test test-slow: MODULES = pytest xdist pytest_timeout hypothesis
+gpu: MODULES = pytest pytest_timeout
+check: MODULES = ruff mypy pytest
+
+test: $(READY)  ## the quick tests: about four minutes on two cores
 	$(PYTHON) -m pytest -n auto -m "not slow and not gpu" $(PYTEST)
 
 test-slow: $(READY)  ## the tests that take minutes, without a GPU
@@ -50,6 +54,13 @@ pack: $(READY)  ## write solutions/<room>/solution.json of every room
 
 clean: $(READY)  ## remove packed solutions; list what else `python -m harness clean` can remove
 	$(PYTHON) -m harness clean
+
+# Of VENV=none, which installs nothing: a target's tools are there, or are named.
+modules:
+	@$(PYTHON) -c 'import importlib.util as u, sys; absent = ", ".join(m for m in sys.argv[1:] if \
+	u.find_spec(m) is None); sys.exit(absent and "error: $(PYTHON): expected the modules " + \
+	", ".join(sys.argv[1:]) + ", got no " + absent + "; install the extra dev of pyproject.toml, " \
+	"or leave VENV=none out" or 0)' $(MODULES)
 
 $(VENV)/complete: pyproject.toml constraints.txt scripts/make_venv.sh
 	scripts/make_venv.sh $(VENV) $(PYTHON3)

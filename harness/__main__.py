@@ -1,9 +1,21 @@
 """``python -m harness``."""
 
+from __future__ import annotations
+
 import sys
 import warnings
 
-from harness.errors import run_program
+OLDEST, NEWEST = (3, 10), (3, 12)  # as requires-python of pyproject.toml has them
+
+if not OLDEST <= sys.version_info[:2] <= NEWEST:  # before anything that another one cannot read
+    sys.stderr.write(
+        f"error: expected Python {'{}.{}'.format(*OLDEST)} to {'{}.{}'.format(*NEWEST)}, got "
+        f"{sys.version.split()[0]}; make a .venv from one of them, `make PYTHON3=python3.12 test`, "
+        "and use .venv/bin/python\n"
+    )
+    sys.exit(3)
+
+from harness.errors import run_program  # noqa: E402
 
 _format_foreign = warnings.formatwarning
 

@@ -101,8 +101,15 @@ class Workspace:
         return {name: room for name, room in self.rooms.items() if room.in_contest}
 
     def room(self, name: str) -> Room:
-        """The room called ``name``. Raises ConfigError that lists the rooms."""
+        """The room called ``name``. Raises ConfigError that lists the rooms, or says that a folder
+        of solutions/ has no table yet."""
         if name not in self.rooms:
+            folders = (path.parent for path in self.root.glob("solutions/*/config.toml"))
+            if name in {folder.name for folder in folders}:
+                raise ConfigError(
+                    f"room: solutions/{name} exists, but config.toml has no [rooms.{name}]; add "
+                    "the table that `python -m harness new` printed (CONTRIBUTING.md, A room)"
+                )
             raise ConfigError(
                 f"room: expected one of {', '.join(self.rooms)}; got {name!r}. "
                 f"Definitions and tracks are not room names"

@@ -23,8 +23,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help="default: all")
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--phase", choices=PHASES)
-    action.add_argument("--write", action="store_true")
+    action.add_argument(
+        "--phase",
+        choices=PHASES,
+        help="measure and keep: two GPUs, one of them, one again, or two with a worker killed",
+    )
+    action.add_argument("--write", action="store_true", help="render the page; run nothing")
     action.add_argument("--check", action="store_true", help="1 where the page is out of date")
     parser.add_argument("--commit", metavar="SHA", help="what a record names without a .git")
     asked = parser.parse_args()

@@ -13,6 +13,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+if __name__ == "__main__":  # Modal's own program imports this file under its name
+    sys.stderr.write(
+        "error: scripts/run_modal.py: expected Modal's own program, got python; install it, "
+        "python -m pip install 'modal>=1.0', then modal run scripts/run_modal.py --help\n"
+    )
+    sys.exit(2)
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # in the container PYTHONPATH leads
 
 import modal

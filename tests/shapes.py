@@ -2,6 +2,7 @@
 
     python -m tests.shapes ROOM...     # measure on the GPU, keep and show
     python -m tests.shapes --show      # the tables of what is kept; run nothing
+    python -m tests.shapes --check     # whether the pages show these; write nothing
 
 The timer is that of every recorded latency (docs/measuring.md), with the room's official warm-up
 and iterations. Sizes take turns, PASSES times, and the median of the passes counts: a host that is
@@ -38,7 +39,7 @@ from harness.evaluate.sweep import read_commit, require_commit
 from harness.evaluate.verdicts import read_environment, utc_now
 from harness.files import write_atomically
 from harness.packing import pack
-from harness.records import COMMIT_OR_UNKNOWN, NAME, SHA256, read_json
+from harness.records import COMMIT_OR_UNKNOWN, HASH_CHARACTERS, NAME, SHA256, read_json
 from harness.records.strict_json import LONGEST_US, SHORTEST_US, Fields
 from harness.report.blocks import read_page_block, replace_block
 from harness.timing import require_timer
@@ -219,12 +220,15 @@ def _read_row(table: Fields) -> Row:
 
 def render(room: str, head: dict[str, Any], rows: Sequence[Row], packed_sha256: str) -> str:
     """The table of a room's page. packed_sha256: what the room packs to now."""
-    content = head["solution_sha256"]
-    stale = "" if content == packed_sha256 else f", *stale: measured on `{content[:8]}`*"
+    measured = head["solution_sha256"]
+    content = f"content `{measured[:HASH_CHARACTERS]}`"
+    if measured != packed_sha256:
+        packed = packed_sha256[:HASH_CHARACTERS]
+        content = f"*stale: measured on `{measured[:HASH_CHARACTERS]}`, packed now `{packed}`*"
     protocol = head["protocol"]
     lines = [
         f"{head['device']}, CUPTI, L2 cold, {protocol['iterations']} calls, median of "
-        f"{protocol['passes']} passes, {head['measured_at'][:10]}{stale}.",
+        f"{protocol['passes']} passes, {head['measured_at'][:10]}, {content}.",
         "",
         "| what varies | size | µs | line through its neighbours, µs | ratio | others, µs |",
         "|---|---|---|---|---|---|",
@@ -318,16 +322,30 @@ def show() -> None:
         write_atomically(page, text)
 
 
+def differences() -> list[str]:
+    """What --show would change, one text a page. Raises UsageError, RecordError."""
+    return [
+        f"{PAGES / room}.md: not the table of the records; run `{COMMAND} --show`"
+        for room, table in tables().items()
+        if shown(room) != table
+    ]
+
+
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=COMMAND)
-    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=", ".join(FAMILIES))
+    parser = argparse.ArgumentParser(
+        prog=COMMAND, description="Latency between official sizes: measured on a GPU, kept, shown."
+    )
+    parser.add_argument(
+        "rooms", nargs="*", metavar="ROOM", help=f"to measure: {', '.join(FAMILIES)}"
+    )
     parser.add_argument("--show", action="store_true", help="write the tables; run nothing")
+    parser.add_argument("--check", action="store_true", help="exit 1 where a page shows other ones")
     parser.add_argument("--commit", metavar="SHA", help="what a record names without a .git")
     options = parser.parse_args(arguments)
-    if bool(options.rooms) == options.show:
-        parser.error("expected ROOMs to measure, or --show alone")
-    if options.show and options.commit:
-        parser.error("--commit: expected ROOMs, got --show, which keeps nothing")
+    if [bool(options.rooms), options.show, options.check].count(True) != 1:
+        parser.error("expected ROOMs to measure, or one of --show and --check alone")
+    if options.commit and not options.rooms:
+        parser.error("--commit: expected ROOMs, got --show or --check, which keep nothing")
     for room in options.rooms:
         if room not in FAMILIES:
             known = ", ".join(FAMILIES)
@@ -346,6 +364,10 @@ def _run(arguments: Sequence[str]) -> int:
         show()
         print("tables written")
         return 0
+    if options.check:
+        found = differences()
+        print("\n".join(found) or "the pages show the records")
+        return 1 if found else 0
     # Whatever would keep the result from being shown is said before the GPU is used.
     require_commit(options.commit)
     facts = read_facts("cuda:0")
@@ -366,7 +388,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 1 where a size is a cliff, else as harness.errors says."""
+    """The exit code: 1 where a size is a cliff or --check finds another table, else as
+    harness.errors says."""
     return run_program(lambda: _run(arguments))
 
 

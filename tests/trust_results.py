@@ -3,6 +3,7 @@
     python -m tests.trust_results          # run those that need no GPU, keep and show what came
     python -m tests.trust_results --gpu    # the others, on a GPU
     python -m tests.trust_results --show   # the tables of what is kept; run nothing
+    python -m tests.trust_results --check  # whether the page shows these; write nothing
 
 A row is kept with a hash of what was tried and of the test that tried it: where either changes, the
 row is stale until the test runs again. The tables of audits and of timers are made of what these
@@ -31,7 +32,7 @@ from harness.errors import run_program
 from harness.files import write_atomically
 from harness.packing import pack
 from harness.records import HASH_CHARACTERS, format_us
-from harness.report import NOT_MEASURED, STALE, replace_block
+from harness.report import NOT_MEASURED, STALE, read_block, replace_block
 from tests import cheat_table
 from tests.cheat_table import CHEATS
 from tests.unit.fault_registry import ALL_FAULTS, GPU_FAULTS, Fault
@@ -40,6 +41,7 @@ TESTS = Path(__file__).parent
 KEPT = TESTS.parent / "results" / "trust.json"
 PAGE = TESTS.parent / "docs" / "trust.md"
 CHEAT_TESTS = ("unit/test_audit_cheats.py", "gpu/test_audit.py")
+COMMAND = "python -m tests.trust_results"
 PROBED, JUDGED = "test_its_probe_catches_a_trick", "test_the_judge_alone_says"
 NOT_RUN = "not run yet"
 
@@ -270,6 +272,16 @@ def show(rows: dict[tuple[str, str], Row], page: Path = PAGE) -> None:
     write_atomically(page, text)
 
 
+def differences(rows: dict[tuple[str, str], Row], page: Path = PAGE) -> list[str]:
+    """What --show would change, one text a table. Raises UsageError where the page lacks one."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        f"{page}: {name}: not the table of what is kept; run `{COMMAND} --show`"
+        for name, table in tables(rows).items()
+        if read_block(text, name) != table
+    ]
+
+
 def run(is_gpu: bool) -> list[Row]:
     """Run the tests and give a row for each fault and trick that was tried."""
     faults = [fault for fault in ALL_FAULTS if (fault in GPU_FAULTS) == is_gpu]
@@ -286,15 +298,26 @@ def run(is_gpu: bool) -> list[Row]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 where all that was run passed, else 1 or as harness.errors says."""
+    """0 where all that was run passed, or --check finds no other table; else 1 or as
+    harness.errors says."""
     return run_program(lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.trust_results")
-    parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--show", action="store_true")
+    parser = argparse.ArgumentParser(
+        prog=COMMAND,
+        description="Run the tests of faults and cheats, keep what came and show it in the page. "
+        "By default those that need no GPU.",
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--gpu", action="store_true", help="run those that need a GPU")
+    mode.add_argument("--show", action="store_true", help="write the tables; run nothing")
+    mode.add_argument("--check", action="store_true", help="exit 1 where the page shows other ones")
     options = parser.parse_args(arguments)
+    if options.check:
+        found = differences(load())
+        print("\n".join(found) or f"{PAGE} shows what is kept")
+        return 1 if found else 0
     rows = [] if options.show else run(options.gpu)
     keep(rows)
     show(load())

@@ -94,6 +94,7 @@ def run_audit(
     if request.record and facts.uuid is None:
         raise UsageError("--record keeps evidence: expected a GPU, got none; leave it out")
     plan = plan_target(workspace, request.target, request.workloads, request.dataset, facts)
+    make_ready(plan)
     seed = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
     progress.note(f"warning: {WARNING}")
     progress.note(
@@ -123,23 +124,35 @@ def plan_target(
 ) -> RoomPlan:
     """A room as packed now, or a packed JSON, with its smoke workloads or those named.
 
-    Makes their tensors where they are missing. Raises HarnessError.
+    Reads and makes nothing else, so that a wrong name is told before what the machine lacks.
+    Raises HarnessError.
     """
     room, packed = find_target(workspace, target)
     request = Request(rooms=(room,), workloads=workloads or ("smoke",), trials=1, dataset=folder)
     root = dataset.locate(workspace, folder)
-    require_writable(*build_caches())
     chosen = choose_workloads(workspace, request, root, facts.uuid is None)
     if room not in chosen:
         raise UsageError(f"workloads: none of {', '.join(workloads)} is one of {room}")
-    plan = plan_room(workspace, room, packed, chosen[room], request, root, facts)
+    return plan_room(workspace, room, packed, chosen[room], request, root, facts)
+
+
+def make_ready(plan: RoomPlan) -> None:
+    """Make the tensors that a plan's workloads lack; see that builds have a place to lie.
+
+    Raises HarnessError.
+    """
+    require_writable(*build_caches())
     dataset.ensure_blobs(plan.dataset_root, plan.room, list(plan.rows))
-    return plan
 
 
 def find_target(workspace: Workspace, target: str) -> tuple[str, Packed]:
     """The room that a word means, and the solution. Raises UsageError, PackingError."""
     path = expand_home(target)
+    if target not in workspace.rooms and _is_path(target) and not path.is_file():
+        raise UsageError(
+            f"{path}: no such file; expected a packed JSON, as `python pack.py` writes it, or one "
+            f"of the rooms {', '.join(workspace.rooms)}"
+        )
     if target in workspace.rooms or not path.is_file():
         return workspace.room(target).name, pack(workspace, target)
     packed, definition = read_packed(path)
@@ -150,6 +163,11 @@ def find_target(workspace: Workspace, target: str) -> tuple[str, Packed]:
         f"{path}: solves {definition}; expected the definition of one of "
         f"{', '.join(workspace.rooms)}"
     )
+
+
+def _is_path(target: str) -> bool:
+    """Whether a word can only be meant as a file's."""
+    return target.endswith(".json") or "/" in target
 
 
 def jobs_of(plan: RoomPlan, facts: DeviceFacts) -> list[Job]:

@@ -23,16 +23,15 @@ from pathlib import Path
 
 from harness.audit.engine import (
     PoolFactory,
-    find_target,
     jobs_of,
+    make_ready,
     plan_target,
     read_answer,
     worker_command,
 )
 from harness.config import Workspace
-from harness.devices import DeviceFacts, describe_no_gpu, read_facts
+from harness.devices import DeviceFacts, read_facts, require_gpu
 from harness.errors import (
-    EnvironmentUnfit,
     ExitCode,
     InfrastructureFailure,
     ToolMissing,
@@ -250,12 +249,11 @@ def run_sanitizers(
     unknown = [tool for tool in tools if tool not in TOOLS]
     if unknown:
         raise UsageError(f"tool: expected one of {', '.join(TOOLS)}, got {unknown[0]!r}")
-    find_target(workspace, target)  # a name that is none is refused wherever it is asked
-    program = find_program()
     facts = facts or read_facts()
-    if facts.uuid is None:
-        raise EnvironmentUnfit(f"{PROGRAM}: expected a GPU; {describe_no_gpu()}")
     plan = plan_target(workspace, target, workloads, dataset, facts)
+    require_gpu(facts, "sanitize")
+    program = find_program()
+    make_ready(plan)
     named = f"{program} {read_version(program) or 'of unknown version'}"
     progress.note(f"{plan.room.name}: solution {plan.packed.name}, device {facts.name}, {named}")
     codes = []

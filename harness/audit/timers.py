@@ -25,6 +25,7 @@ from harness.audit.counting import CALLS_VARIABLE, CallCounter
 from harness.audit.engine import (
     PoolFactory,
     jobs_of,
+    make_ready,
     plan_target,
     read_answer,
     subject_of,
@@ -42,9 +43,8 @@ from harness.audit.timer_record import (
     write_timers,
 )
 from harness.config import Workspace
-from harness.devices import DeviceFacts, describe_no_gpu, read_facts
+from harness.devices import DeviceFacts, read_facts, require_gpu
 from harness.errors import (
-    EnvironmentUnfit,
     ExitCode,
     HarnessError,
     InfrastructureFailure,
@@ -135,10 +135,10 @@ def run_timers(
     """
     _refuse_contradictions(workspace, request)
     facts = facts or read_facts()
-    if facts.uuid is None:
-        raise EnvironmentUnfit(f"timers: expected a GPU; {describe_no_gpu()}")
-    require_timer("cupti")
     plan = plan_target(workspace, request.target, request.workloads, request.dataset, facts)
+    require_gpu(facts, "timers")
+    require_timer("cupti")
+    make_ready(plan)
     if request.record:
         folder = record_path(workspace.root, plan.room.name).parent
         require_writable(folder, advice="free it, or leave out --record")

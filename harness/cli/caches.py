@@ -3,6 +3,7 @@
 In the checkout:
 
     solutions/<room>/solution.json    packed by pack.py
+    .*.partial-*                      what a writer that was killed has left of a file
     traces/                           verdicts that --resume goes on from; held while a run writes
 
 Shared with every other checkout:
@@ -16,6 +17,7 @@ Build folders and locks of other projects are told apart by their names.
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
 import re
@@ -28,8 +30,11 @@ from pathlib import Path
 from harness.config import Workspace
 from harness.devices.sharing import lock_folder
 from harness.evaluate.pool import build_cache
+from harness.files import PARTIAL_MARK
 
+_WRITING_S = 60.0  # a file that is being written is no older
 _HASH6 = 6  # digits of flashinfer-bench's own hash at the end of a build folder's name
+_WRITTEN = ("definitions", "docs", "results", "solutions", "workloads")
 _LOCK_NAMES = ("*.lock", "lock", "*_lock")  # filelock, tvm-ffi, flashinfer-bench's tvm-ffi builder
 
 
@@ -56,6 +61,7 @@ def find_caches(workspace: Workspace) -> list[Cache]:
     """All of them that exist, locks last."""
     packed = sorted((workspace.root / "solutions").glob("*/solution.json*"))
     found = [_cache("solution", None, path) for path in packed]
+    found += [cache for folder in _WRITTEN for cache in _partials(workspace.root / folder)]
     traces = workspace.root / "traces"
     if traces.is_dir():
         writing = any(is_held(path) for path in traces.rglob("*.lock"))
@@ -71,6 +77,12 @@ def find_caches(workspace: Workspace) -> list[Cache]:
         found.append(_cache("build", "shared", path, digits in building or _is_any_held(path)))
     locks += sorted(lock_folder().glob("*.lock"))
     return found + [_cache("lock", "shared", path, is_held(path)) for path in locks]
+
+
+def _partials(folder: Path) -> Iterator[Cache]:
+    for path in sorted(folder.rglob(f".*{PARTIAL_MARK}*")):
+        cache = _cache("partial", None, path)
+        yield dataclasses.replace(cache, is_held=cache.age_s < _WRITING_S)
 
 
 def _builds(workspace: Workspace) -> Iterator[Path]:

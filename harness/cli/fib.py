@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from harness.devices import describe_no_gpu, load_cuda
+from harness.devices import JUDGING_WITHOUT, describe_no_gpu, load_cuda
 from harness.errors import EnvironmentUnfit
 
 
@@ -21,8 +21,7 @@ def fib(arguments: tuple[str, ...]) -> None:
     is_run = arguments[:1] == ("run",) and not {"-h", "--help"} & set(arguments)
     if is_run and load_cuda() is None:  # the official program ends in a traceback
         raise EnvironmentUnfit(
-            f"fib run: expected a GPU, but {describe_no_gpu()}; `python -m harness evaluate` "
-            "judges small workloads without one"
+            f"fib run: expected a GPU, but {describe_no_gpu()}; {JUDGING_WITHOUT}"
         )
     # A program of its own: see harness/cli/official.py for why.
     os.execv(sys.executable, [sys.executable, "-m", "harness.cli.official", *arguments])

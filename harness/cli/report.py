@@ -1,12 +1,15 @@
-"""``harness report``: tables from results/, the block of the README that shows them, and the page.
+"""``harness report``: tables from results/, the blocks of pages that show them, and the page.
 
-The page's modules load matplotlib, jinja2 and scipy, hence only where --write asks for them.
+The page's modules load matplotlib and jinja2, hence only where --write asks for them; comparisons
+load scipy, hence only where blocks do, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,14 +22,17 @@ from harness.report import (
     README_BLOCK,
     front_rooms,
     is_stale,
-    read_block,
+    place_block,
     render_summary,
     render_workloads,
-    replace_block,
     without_staleness,
 )
 
+if TYPE_CHECKING:
+    from harness.report.glance import Standing
+
 REPORT_FOLDER = "results/report"
+TO_RENDER = "python -m harness report --readme"
 
 
 @click.command()
@@ -40,8 +46,13 @@ REPORT_FOLDER = "results/report"
     metavar="[DIR]",
     help=f"Write page, Markdown, tables and plots. Default: {REPORT_FOLDER} of the checkout.",
 )
-@click.option("--readme", is_flag=True, help="Rewrite the results block of README.md.")
-@click.option("--check", is_flag=True, help="Compare README.md with results/; 1 if they differ.")
+@click.option(
+    "--readme",
+    is_flag=True,
+    help="Rewrite the results block of README.md and the block under the title of each measured "
+    "room's page in docs/kernels.",
+)
+@click.option("--check", is_flag=True, help="Compare these blocks with results/; 1 if they differ.")
 def report(
     rooms: tuple[str, ...],
     device: str | None,
@@ -78,18 +89,19 @@ def report(
     records = [
         record for record in recorded if record.room in names and device in (None, record.device)
     ]
-    packed = packed_hashes(workspace, sorted({record.room for record in records}))
     unofficial = warn_of_unofficial(workspace, records)
+    if check or readme:
+        standing = read_standing(workspace, records)
+        blocks = compose_blocks(workspace, standing)
+        if check:
+            agrees = check_blocks(workspace, blocks, standing)
+            return ExitCode.FAILED if unofficial else agrees
+        return rewrite_blocks(workspace, blocks)
+    packed = packed_hashes(workspace, sorted({record.room for record in records}))
     if workloads:
         tables = [render_workloads(record, packed[record.room]) for record in records]
         click.echo("\n\n".join(tables) or "not measured")
         return ExitCode.OK
-    if check or readme:
-        summary = render_summary(front_rooms(workspace.rooms, records), records, packed)
-        if check:
-            agrees = check_readme(workspace, summary, records, packed)
-            return ExitCode.FAILED if unofficial else agrees
-        return rewrite_readme(workspace, summary)
     click.echo(render_summary(names, records, packed))
     return ExitCode.OK
 
@@ -100,7 +112,8 @@ def write_folder(workspace: Workspace, folder: Path) -> int:
     from harness.report.publish import PAGE, check_folder, compose, render, write_report
 
     check_folder(folder)
-    evidence = gather(workspace, packed_hashes(workspace, list(workspace.rooms)))
+    packed = packed_hashes(workspace, list(workspace.rooms))
+    evidence = gather(workspace, packed, lambda line: click.echo(line, err=True))
     files = render(compose(evidence))
     write_report(files, folder)
     click.echo(f"{folder / PAGE}: {len(files)} files written")
@@ -135,29 +148,80 @@ def packed_hashes(workspace: Workspace, rooms: Sequence[str]) -> dict[str, str |
     return hashes
 
 
-def rewrite_readme(workspace: Workspace, summary: str) -> int:
-    path = workspace.root / "README.md"
-    before = path.read_text(encoding="utf-8")
-    after = replace_block(before, README_BLOCK, summary)
-    if after != before:
-        write_atomically(path, after)
-    click.echo(f"{path.name}: {'unchanged' if after == before else 'results rewritten'}")
+@dataclass(frozen=True)
+class Block:
+    """What stands between the markers of a name in a page."""
+
+    page: Path
+    name: str
+    body: str
+
+
+def read_standing(workspace: Workspace, records: Sequence[RunRecord]) -> Standing:
+    """The latest sweeps and comparisons, and what rooms and peers pack to. Raises RecordError."""
+    from harness.report.evidence import pack_peers, read_compared
+    from harness.report.glance import Standing
+
+    compared = read_compared(workspace)
+    rooms = sorted({*compared, *(record.room for record in records)})
+    return Standing(records, compared, packed_hashes(workspace, rooms), pack_peers(workspace))
+
+
+def compose_blocks(workspace: Workspace, standing: Standing) -> list[Block]:
+    """The block of README.md, and one for the page of each room that has a row in it."""
+    from harness.report.glance import GLANCE_BLOCK, render_front, render_glance
+
+    rooms = front_rooms(workspace.rooms, standing.latest)
+    front = Block(workspace.root / "README.md", README_BLOCK, render_front(rooms, standing))
+    pages = workspace.root / "docs" / "kernels"
+    glances = (render_glance(room, standing) for room in rooms)
+    return [
+        front,
+        *(
+            Block(pages / f"{room}.md", GLANCE_BLOCK, glance)
+            for room, glance in zip(rooms, glances, strict=True)
+        ),
+    ]
+
+
+def rewrite_blocks(workspace: Workspace, blocks: Sequence[Block]) -> int:
+    """Write every block into its page, or none where a page has no place for its own."""
+    texts = {}
+    for block in blocks:
+        before = _read_page(block.page)
+        texts[block] = before, place_block(before, block.name, TO_RENDER, block.body)
+    for block, (before, after) in texts.items():
+        if after != before:
+            write_atomically(block.page, after)
+        label = block.page.relative_to(workspace.root)
+        click.echo(f"{label}: {'unchanged' if after == before else f'{block.name} rewritten'}")
     return ExitCode.OK
 
 
-def check_readme(
-    workspace: Workspace,
-    summary: str,
-    records: Sequence[RunRecord],
-    packed: dict[str, str | None],
-) -> int:
-    """0 where README.md shows what results/ holds. Stale evidence is named, and no failure."""
-    shown = read_block((workspace.root / "README.md").read_text(encoding="utf-8"), README_BLOCK)
-    for record in records:
-        if is_stale(record, packed[record.room]):
+def check_blocks(workspace: Workspace, blocks: Sequence[Block], standing: Standing) -> int:
+    """0 where the pages show what results/ holds. Stale evidence is named, and no failure."""
+    for record in standing.latest:
+        if is_stale(record, standing.packed[record.room]):
             click.echo(f"{record.room} on {record.device} is stale; measure it again")
-    if without_staleness(shown) != without_staleness(summary):
-        click.echo("README.md differs from results/; run `python -m harness report --readme`")
-        return ExitCode.FAILED
-    click.echo("README.md agrees with results/")
-    return ExitCode.OK
+    for room, found in standing.compared.items():
+        if found.ours.solution_sha256 != standing.packed[room]:
+            click.echo(f"{room}: the comparison is stale; compare it again")
+    differing = 0
+    for block in blocks:
+        text, label = _read_page(block.page), block.page.relative_to(workspace.root)
+        placed = place_block(text, block.name, TO_RENDER, block.body)
+        if without_staleness(placed) != without_staleness(text):
+            differing += 1
+            click.echo(f"{label} differs from results/; run `{TO_RENDER}`")
+        elif placed != text:
+            click.echo(f"{label}: what is stale has changed; run `{TO_RENDER}`")
+    if not differing:
+        click.echo(f"README.md and {len(blocks) - 1} pages agree with results/")
+    return ExitCode.FAILED if differing else ExitCode.OK
+
+
+def _read_page(page: Path) -> str:
+    try:
+        return page.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"{page}: expected the room's page, got no such file; write it") from None

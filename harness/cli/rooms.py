@@ -152,7 +152,8 @@ def config_table(room: Room) -> str:
     help="Also this project's builds and stale locks in the caches that all checkouts share.",
 )
 def clean(dry_run: bool, traces: bool, shared: bool) -> int:
-    """Remove this checkout's packed solutions and, where named, its traces and shared caches.
+    """Remove this checkout's packed solutions, what killed writers have left of files and, where
+    named, its traces and shared caches.
 
     Results, workload tensors and everybody else's files stay. What was not named is listed with
     its option. A lock file that a live process holds is shown with its age, and it and its build

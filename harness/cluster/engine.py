@@ -31,8 +31,7 @@ from harness.evaluate.protocol import Job, Outcome, Status
 from harness.evaluate.verdicts import Judged, utc_now
 
 START_LIMIT_S = 120.0  # until a worker answers for the first time
-# For the rooms whose inputs are there already: the longest is to go first. For so long a worker's
-# first process still imports, so that nobody waits for it.
+# The longest of the rooms whose inputs are there goes first; a worker still imports so long.
 BLOBS_WAIT_S = 2.0
 CLOSE_WAIT_S = 5.0
 REPLACEMENTS = 2  # for each worker that a run began with

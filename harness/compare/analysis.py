@@ -31,6 +31,11 @@ from harness.compare.statistics import (
 from harness.errors import UsageError
 
 NO_CONTROL_OF_OTHERS = "Other sides have no control: theirs are taken to differ as much."
+REGIME_RATIOS = (
+    "A ratio of a regime is that of the sides' median rounds, as in their averages; one of a "
+    "workload is the mean of the middle half of its rounds' log ratios. Where rounds scatter, the "
+    "two differ."
+)
 STANDS_IN = (
     "FlashInfer's own kernels for this definition do not run on this device; measured in their "
     "place: {}"

@@ -34,15 +34,15 @@ from harness.config import Workspace
 from harness.dataset import WorkloadRow
 from harness.devices import (
     DeviceFacts,
-    describe_no_gpu,
     describe_throttling,
     other_users,
     read_facts,
+    require_gpu,
     sample_clocks,
     summarise_clocks,
     throttled,
 )
-from harness.errors import EnvironmentUnfit, ExitCode, InfrastructureFailure
+from harness.errors import ExitCode, InfrastructureFailure
 from harness.evaluate.alone import LOCK_WAIT_S, hold_device
 from harness.evaluate.plan import torch_device
 from harness.evaluate.pool import Pool, build_caches
@@ -83,14 +83,11 @@ def run_compare(
     make_pool: only with one of its own does it run without a GPU. Raises HarnessError.
     """
     facts = facts or read_facts()
+    plans = make_compare_plans(workspace, request, facts)
+    if make_pool is None:
+        require_gpu(facts, "compare: a comparison is made of latencies")
     if facts.uuid is not None:
         require_timer("cupti")
-    elif make_pool is None:
-        raise EnvironmentUnfit(
-            f"compare: a comparison is made of latencies and needs an NVIDIA GPU, but "
-            f"{describe_no_gpu()}; `python -m harness evaluate` judges correctness without one"
-        )
-    plans = make_compare_plans(workspace, request, facts)
     require_writable(*build_caches())
     require_writable(workspace.root / "traces", advice=KEEPS_RESULTS)
     for plan in plans:

@@ -18,7 +18,14 @@ from harness.devices.clocks import (
     throttled,
 )
 from harness.devices.cores import own_cores, spare_cores
-from harness.devices.facts import describe_no_gpu, libraries, load_cuda, read_facts
+from harness.devices.facts import (
+    JUDGING_WITHOUT,
+    describe_no_gpu,
+    libraries,
+    load_cuda,
+    read_facts,
+    require_gpu,
+)
 from harness.devices.sharing import device_lock, other_users, require_idle
 from harness.devices.sources import (
     CPU_SLUG,
@@ -33,6 +40,7 @@ from harness.devices.toolkit import OLDEST_NVCC, find_nvcc, missing_tools, nvcc_
 
 __all__ = [
     "CPU_SLUG",
+    "JUDGING_WITHOUT",
     "OLDEST_NVCC",
     "ClockSample",
     "CudaDriver",
@@ -50,6 +58,7 @@ __all__ = [
     "other_users",
     "own_cores",
     "read_facts",
+    "require_gpu",
     "require_idle",
     "sample_clocks",
     "slug_of",

@@ -27,6 +27,7 @@ LIBRARIES = (
     "apache-tvm-ffi",
     "numpy",
 )
+JUDGING_WITHOUT = "`python -m harness evaluate` judges small workloads without one"
 HIDES_ALL = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES; the last is Slurm's
 
 
@@ -40,6 +41,15 @@ def describe_no_gpu() -> str:
     except OSError as error:
         return f"the CUDA driver says: {error}{_setting()}"
     return f"the CUDA driver sees no GPU{_setting()}"
+
+
+def require_gpu(facts: DeviceFacts, what: str, otherwise: str = JUDGING_WITHOUT) -> None:
+    """Raise EnvironmentUnfit where the facts are the CPU's.
+
+    what: needs the GPU. otherwise: what can be done without one.
+    """
+    if facts.uuid is None:
+        raise EnvironmentUnfit(f"{what}: expected a GPU, but {describe_no_gpu()}; {otherwise}")
 
 
 def _setting() -> str:

@@ -20,7 +20,7 @@ from harness.devices import (
     throttled,
 )
 from harness.devices.sources import ClockSample
-from harness.errors import ExitCode, UsageError
+from harness.errors import EnvironmentUnfit, ExitCode, UsageError
 from harness.evaluate.alone import LOCK_WAIT_S
 from harness.evaluate.engine import Engine, LocalEngine, PoolFactory
 from harness.evaluate.plan import (
@@ -139,9 +139,12 @@ def sweep_on(
     require_writable(workspace.root / "traces", advice=KEEPS_RESULTS)
     with engine, contextlib.ExitStack() as held:
         facts = engine.facts
-        if facts.uuid is None and request.timer is not None:
-            raise UsageError(f"timer: {request.timer} measures a GPU, and none is visible")
         plans = make_plans(workspace, request, facts, engine.environment)
+        if facts.uuid is None and request.timer is not None:
+            raise EnvironmentUnfit(
+                f"--timer {request.timer}: expected a GPU, got {engine.describe()}; leave it out: "
+                "correctness is judged without one"
+            )
         for plan in plans:
             _refuse_unrecordable(plan, request, facts)
         engine.prepare(plans)

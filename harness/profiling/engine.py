@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness import dataset, roofline
-from harness.audit.engine import PoolFactory, jobs_of, plan_target
+from harness.audit.engine import PoolFactory, jobs_of, make_ready, plan_target
 from harness.audit.sanitizers import Runner, run_process
 from harness.config import Workspace
 from harness.dataset import WorkloadRow
 from harness.dataset.selection import parse_spec
-from harness.devices import DeviceFacts, describe_no_gpu, read_facts
-from harness.errors import EnvironmentUnfit, ExitCode, HarnessError, ToolMissing, UsageError
+from harness.devices import DeviceFacts, read_facts, require_gpu
+from harness.errors import ExitCode, HarnessError, ToolMissing, UsageError
 from harness.evaluate.alone import hold_device
 from harness.evaluate.plan import RoomPlan, torch_device
 from harness.evaluate.pool import Pool
@@ -151,16 +151,14 @@ def run_profile(
         return _import(workspace, request, request.imported, progress, named)
     if request.device is not None:
         raise UsageError("--device says whose an imported table is; expected --import with it")
-    if facts.uuid is None:
-        raise EnvironmentUnfit(
-            f"profile: expected a GPU; {describe_no_gpu()}; --import reads a table made elsewhere"
-        )
+    profiling = _begin(workspace, request, progress, facts)
+    plan = profiling.plan
+    require_gpu(facts, "profile", "--import reads a table made elsewhere")
     require_timer("cupti")
     counters = None if request.tool == "torch" else Counters(workspace.root, facts, run)
     if request.tool == "ncu" and counters is not None and counters.missing is not None:
         raise ToolMissing(counters.missing)
-    profiling = _begin(workspace, request, progress, facts)
-    plan = profiling.plan
+    make_ready(plan)
     progress.note(
         f"{plan.room.name}: {len(plan.rows)} workloads, solution {plan.packed.name}, device "
         f"{facts.name}"
@@ -295,6 +293,7 @@ def _import(
         raise UsageError(
             f"--import: a table is of one workload; expected --workloads UUID, got {len(rows)}"
         )
+    make_ready(profiling.plan)
     latency_us = _known_latencies_us(profiling).get(rows[0].uuid)
     began = utc_now()
     found = Found(latency_us, None, NOT_ASKED, launches, None)

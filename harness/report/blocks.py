@@ -20,6 +20,21 @@ def replace_block(text: str, name: str, body: str) -> str:
     return f"{text[:begin]}\n{body}\n\n{text[end:]}"  # blank lines, or Markdown sees no table
 
 
+def place_block(text: str, name: str, command: str, body: str) -> str:
+    """As replace_block; a page that has no marker of the block yet gets it under its title.
+
+    command: renders the block, and stands in its first marker. Raises UsageError where the first
+    line is no title.
+    """
+    if not re.search(rf"^<!-- {re.escape(name)}: (begin|end)\b", text, re.MULTILINE):
+        title, _, rest = text.partition("\n")
+        if not title.startswith("# "):
+            raise UsageError(f'block {name}: expected a title, "# …", as first line, got {title!r}')
+        markers = f"<!-- {name}: begin ({command}) -->\n<!-- {name}: end -->"
+        text = f"{title}\n\n{markers}\n\n{rest.lstrip(chr(10))}"
+    return replace_block(text, name, body)
+
+
 def read_block(text: str, name: str) -> str:
     """What stands between the markers of block `name`. Raises UsageError."""
     begin, end = _find_block(text, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,24 +86,24 @@ class Evidence:
     unofficial: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
-def gather(workspace: Workspace, packed: Mapping[str, str | None]) -> Evidence:
+def gather(
+    workspace: Workspace,
+    packed: Mapping[str, str | None],
+    note: Callable[[str], None] = lambda line: None,
+) -> Evidence:
     """Read the checkout's records and what this machine has of traces and workload data.
 
-    Raises RecordError for a damaged record; missing ones are missing.
+    note: takes a line for each room whose workload data is about to be made. Raises RecordError for
+    a damaged record; missing ones are missing.
     """
     root = workspace.root
     latest = tuple(record for record in all_latest(root) if record.room in workspace.rooms)
-    compared = {
-        record.room: found
-        for record in all_compare(root)
-        if record.room in workspace.rooms
-        and (found := pair_with_others(record, official_objection(workspace, record))) is not None
-    }
-    work, without_work = _count_work(workspace, latest)
+    compared = read_compared(workspace)
+    work, without_work = _count_work(workspace, latest, note)
     return Evidence(
         workspace=workspace,
         packed=packed,
-        packed_peers=_pack_peers(workspace),
+        packed_peers=pack_peers(workspace),
         latest=latest,
         runs=tuple(_read_runs(workspace)),
         promoted=read_promotions(root),
@@ -151,7 +151,17 @@ def pair_with_others(record: CompareRecord, objection: str | None = None) -> Com
     return Compared(record, ours, others, objection)
 
 
-def _pack_peers(workspace: Workspace) -> dict[tuple[str, str], str | None]:
+def read_compared(workspace: Workspace) -> dict[str, Compared]:
+    """The recorded comparison of each room that was a side of it itself. Raises RecordError."""
+    return {
+        record.room: found
+        for record in all_compare(workspace.root)
+        if record.room in workspace.rooms
+        and (found := pair_with_others(record, official_objection(workspace, record))) is not None
+    }
+
+
+def pack_peers(workspace: Workspace) -> dict[tuple[str, str], str | None]:
     """Content hash of every peer file as it packs now; None where it does not."""
     hashes: dict[tuple[str, str], str | None] = {}
     for room in workspace.rooms:
@@ -191,7 +201,7 @@ def _read_side_logs(root: Path, record: CompareRecord) -> dict[SideWorkload, str
 
 
 def _count_work(
-    workspace: Workspace, records: Sequence[RunRecord]
+    workspace: Workspace, records: Sequence[RunRecord], note: Callable[[str], None]
 ) -> tuple[dict[RoomData, dict[str, Work]], dict[RoomData, str]]:
     """Work of every workload of the measured rooms, and why a room has none.
 
@@ -209,6 +219,14 @@ def _count_work(
                 continue
             rows = read_workloads(source, room)
             if roofline.needs_data(room.definition):
+                absent = sum(
+                    not (source / path).is_file() for row in rows for path in row.blob_paths
+                )
+                if absent and dataset.is_checkout(source):
+                    note(
+                        f"{name}: {absent} files of workload data are missing and made in "
+                        f"{source / 'blob'}: the roofline counts from them"
+                    )
                 dataset.ensure_blobs(source, room, rows)
             counted[name, sha256] = {
                 row.uuid: roofline.count_work(

@@ -23,6 +23,11 @@ from harness.report.tables import to_csv, to_json
 
 PAGE = "report.html"
 _OWNED = ("tables/*.csv", "tables/*.json", "plots/*.svg")
+_UNFINISHED = f"""<!doctype html>
+<meta charset="utf-8"><meta name="generator" content="{GENERATOR}"><title>Unfinished</title>
+<p>This report is being written. If nobody writes it, that was interrupted: its files are of
+different reports; run the command again.</p>
+"""
 
 
 def compose(evidence: Evidence) -> Document:
@@ -78,10 +83,12 @@ def _has_others(folder: Path) -> bool:
 def write_report(files: dict[str, str], folder: Path) -> None:
     """Write the files; tables and plots that an earlier report left and this one lacks go.
 
+    The page marks the folder as a report's and says so until all else is there, itself comes last.
     Raises UsageError as check_folder does.
     """
     check_folder(folder)
-    for name in sorted(files, key=lambda name: name != PAGE):  # first: it marks the folder as ours
+    write_atomically(folder / PAGE, _UNFINISHED)
+    for name in sorted(files, key=lambda name: name == PAGE):
         write_atomically(folder / name, files[name])
     for pattern in _OWNED:
         for path in folder.glob(pattern):

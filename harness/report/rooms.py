@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.compare.analysis import NO_CONTROL_OF_OTHERS, Comparison
+from harness.compare.analysis import NO_CONTROL_OF_OTHERS, REGIME_RATIOS, Comparison
 from harness.compare.published import CHIP, Published
 from harness.compare.record import CompareRow, Side
 from harness.compare.scores import BASELINE
@@ -96,7 +96,7 @@ def _compared_blocks(evidence: Evidence, compared: Compared) -> list[Block]:
     blocks.append(_sides_table(evidence, compared))
     tried = compared.tried()
     if tried and tried[0].regimes:
-        blocks.append(_regimes_table(compared))
+        blocks += [_regimes_table(compared), Paragraph(REGIME_RATIOS)]
     total = len(compared.record.workloads)
     title = f"{room} on {device}: the comparison's {total} workloads"
     blocks.append(Fold(title, (_workloads_table(evidence, compared),)))

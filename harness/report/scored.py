@@ -131,7 +131,8 @@ def _partial_peers(compared: Compared) -> list[tuple[float, Comparison, list[Row
     return found
 
 
-def _hardest_partial(compared: Compared) -> str | None:
+def hardest_partial(compared: Compared) -> str | None:
+    """Of the peers that passed some workloads only, the one that is hardest there; None without."""
     found = min(_partial_peers(compared), key=lambda one: one[0], default=None)
     if found is None:
         return None
@@ -176,7 +177,7 @@ def _score_row(evidence: Evidence, room: str) -> tuple[Value, ...]:
         compared.side(best.b).label if best else None,
         best.score if best else None,
         bounds(best.score_interval if best else None),
-        _hardest_partial(compared),
+        hardest_partial(compared),
         compared.record.device,
         content_label(sha256, sha256 != evidence.packed.get(room)),
     )

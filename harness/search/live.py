@@ -24,8 +24,8 @@ from harness.compare.record import Side
 from harness.compare.sides import PackedSide
 from harness.config import Workspace
 from harness.dataset import WorkloadRow
-from harness.devices import DeviceFacts, describe_no_gpu, read_facts
-from harness.errors import EnvironmentUnfit, RecordError, UsageError
+from harness.devices import DeviceFacts, read_facts, require_gpu
+from harness.errors import RecordError, UsageError
 from harness.evaluate.alone import LOCK_WAIT_S, hold_device
 from harness.evaluate.plan import Request, choose_workloads, plan_room, torch_device
 from harness.evaluate.pool import Pool, build_caches
@@ -64,13 +64,10 @@ class LiveEvaluator:
         self._workspace, self._room, self._progress = workspace, room, progress
         self._seed, self._commit = seed, commit
         self.facts = facts or read_facts()
+        if make_pool is None:
+            require_gpu(self.facts, "candidates are told apart by latency")
         if self.facts.uuid is not None:
             require_timer("cupti")
-        elif make_pool is None:
-            raise EnvironmentUnfit(
-                f"candidates are told apart by latency, which needs an NVIDIA GPU, but "
-                f"{describe_no_gpu()}"
-            )
         self._root = dataset.locate(workspace, None)
         self._bench = _Bench(torch_device(self.facts), workspace.root, make_pool or Pool)
         path = workspace.root / "traces" / self.facts.slug / f"{room}{LEDGER_SUFFIX}"

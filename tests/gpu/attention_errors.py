@@ -13,10 +13,14 @@ tensor cores take them, leave 2^-9 of the terms, while the terms may cancel.
 
 from __future__ import annotations
 
+import argparse
+import sys
 from dataclasses import asdict, dataclass, fields
 
 import torch
 
+from harness.devices import read_facts
+from harness.errors import run_program
 from tests.gpu.references import reference
 from tests.oracles.dsa_attention import empty_outputs, oracle, random_inputs, random_rows
 from tests.packed import call
@@ -105,7 +109,13 @@ def describe(errors: Errors) -> str:
     return ", ".join(values) + f"; lse by its limit {errors.lse / errors.lse_limit:.2f}"
 
 
-def main() -> None:
+def main() -> int:
+    """Print the errors of every shape. Raises EnvironmentUnfit without a GPU."""
+    argparse.ArgumentParser(
+        prog="python -m tests.gpu.attention_errors",
+        description="Print how far dsa_attention is from fp64, beside its reference; on a GPU.",
+    ).parse_args()
+    read_facts("cuda:0")
     shapes = []
     for counts in COUNTS:
         calls = []
@@ -117,7 +127,8 @@ def main() -> None:
     ratio = max(one.lse / one.lse_limit for one in shapes)
     print(f"worst of all: {describe(worst_of(shapes))}")
     print(f"lse by its limit, worst shape: {ratio:.2f}; limit of output: {OUTPUT_LIMIT:.2e}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_program(main))

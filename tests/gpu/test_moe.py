@@ -152,7 +152,7 @@ def test_both_sides_of_every_threshold(weights, seq_len, judge):
     judge(random_inputs(random_logits(seq_len, seq_len), weights, 64, seed=3, device="cuda"))
 
 
-@pytest.mark.parametrize("seq_len", [1, 7, 15, 32, 80, 901, 2048])
+@pytest.mark.parametrize("seq_len", [1, 7, 15, 32, 80, 901, 2048, 4000])
 def test_says_how_close_it_is(weights, seq_len, record_property):
     """Shares of elements by the official rule, and rows' rms errors against exact arithmetic."""
     logits = random_logits(seq_len, 53)
@@ -231,9 +231,10 @@ def test_saturated_scores_tie(weights):
     assert_close(output, *oracle(**inputs))
 
 
+@pytest.mark.parametrize("seq_len", [STREAMED, 200, 2000, 5000])
 @pytest.mark.parametrize("offset", [17, 200, 240, -20, 256, 10**6])
-def test_any_offset(weights, offset, judge):
-    judge(random_inputs(random_logits(200, 10), weights, offset, seed=11, device="cuda"))
+def test_any_offset(weights, offset, seq_len, judge):
+    judge(random_inputs(random_logits(seq_len, 10), weights, offset, seed=11, device="cuda"))
 
 
 @pytest.mark.parametrize("seq_len", [20, 1800])

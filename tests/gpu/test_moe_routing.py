@@ -26,7 +26,7 @@ pytestmark = pytest.mark.gpu
 # and of 128 rows, by launches of their own. Then both sides of all their limits.
 ROUTED_LENGTHS = [4, STREAMED, 600, 2000, 5000]
 ROUTED_LIMITS = sorted(BOTH_SIDES | {15872, 15873})
-E4M3_ONE, E4M3_EIGHT = 0x38, 0x50
+E4M3_ONE, E4M3_EIGHT, E4M3_NAN = 0x38, 0x50, 0x7F
 EXPERT_COLUMNS = HIDDEN // LOCAL_EXPERTS
 LEAST_NORMAL = 2.0**-126  # of bf16 and of fp32
 
@@ -85,3 +85,31 @@ def test_extreme_routing(marking_weights, name, seq_len):
 def test_routing_on_both_sides_of_every_limit(marking_weights, seq_len):
     bias = torch.linspace(0.02, -0.02, EXPERTS)
     assert_routed(marking_weights, wide_logits(1000, 48), bias, seq_len, is_tied=False)
+
+
+@pytest.mark.parametrize("seq_len", ROUTED_LENGTHS)
+def test_nan_scores_rank_last(marking_weights, seq_len):
+    """As those of logits so low that nobody chooses them."""
+    outputs = []
+    for low in (-200.0, float("nan")):
+        logits = wide_logits(seq_len, 49)
+        logits[:, ::32] = low
+        inputs = random_inputs(logits, marking_weights, 64, seed=0, device="cuda")
+        outputs += call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+    assert outputs[0].any()
+    assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("seq_len", ROUTED_LENGTHS)
+def test_nan_codes_give_nan_in_their_rows_alone(marking_weights, seq_len):
+    inputs = random_inputs(wide_logits(seq_len, 51), marking_weights, 64, seed=0, device="cuda")
+    (want,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+    codes = inputs["hidden_states"].view(torch.uint8)
+    codes[1::3, 0] = E4M3_NAN
+    (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+    chosen = torch.from_numpy(select(inputs["routing_logits"].cpu(), torch.zeros(EXPERTS)))
+    is_local = ((chosen >= 64) & (chosen < 64 + LOCAL_EXPERTS)).any(dim=1)
+    has_nan = is_local & (torch.arange(seq_len) % 3 == 1)
+    assert has_nan.any()
+    assert output[has_nan].isnan().all()
+    assert torch.equal(output[~has_nan], want[~has_nan])

@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 ROOM = "gdn_decode"
 # (room, workload): of two DSA rooms one with a short row alone, and one whose clusters merge;
-# of gdn_prefill one that takes the recurrence alone, and one that solves.
+# of gdn_prefill one that takes the recurrence alone, and one that solves; of moe one that streams,
+# and tiles of few rows and of many.
 HONEST = [
     (ROOM, load_workspace().room(ROOM).smoke[0]),
     ("dsa_attention", "0c23b10c"),
@@ -35,6 +36,8 @@ HONEST = [
     ("gdn_prefill", "77daf91d"),
     ("gdn_prefill", "6f1ad833"),
     ("moe", "e05c6c03"),
+    ("moe", "8f1ff9f1"),
+    ("moe", "1a4c6ba1"),
 ]
 CALLS = [(*call, tool) for call in HONEST for tool in TOOLS]
 # Calls that are expected to fail: pairs of ordered accesses that a version of racecheck reports,

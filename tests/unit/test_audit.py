@@ -12,7 +12,7 @@ from harness.audit.engine import AuditRequest, run_audit
 from harness.audit.record import AuditRecord, ProbeResult, load_audit, record_path, write_audit
 from harness.cli import main
 from harness.devices import DeviceFacts
-from harness.errors import ExitCode, RecordError, UsageError
+from harness.errors import ConfigError, ExitCode, RecordError, UsageError
 from harness.evaluate import plan as planning
 from harness.evaluate.progress import SweepProgress
 from harness.evaluate.protocol import Outcome, Status
@@ -103,6 +103,17 @@ def test_without_a_gpu_the_probes_that_need_one_do_not_run_and_the_audit_is_inco
     assert [name for name, _, _ in pools.started] == [p.function for p in PROBES if not p.needs_gpu]
     assert text.count("NOT_RUN\n    needs a GPU") == 5
     assert text.endswith("the audit is incomplete\n")
+
+
+@pytest.mark.parametrize("target", ["nosuch.json", "folder/nosuch", "~/nosuch.json"])
+def test_a_file_that_is_not_there_is_said(tmp_path, monkeypatch, target):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    workspace = small_checkout(tmp_path)
+    path = target.replace("~", str(tmp_path))
+    with pytest.raises(UsageError, match=rf"^{path}: no such file; expected a packed JSON.* moe, "):
+        engine.find_target(workspace, target)
+    with pytest.raises(ConfigError, match=r"room: expected one of moe.*; got 'nosuch'"):
+        engine.find_target(workspace, "nosuch")
 
 
 def test_without_a_gpu_a_record_is_refused_before_any_probe_runs(workspace):

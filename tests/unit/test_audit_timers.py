@@ -55,6 +55,7 @@ def tools(tmp_path, monkeypatch):
         return [SimpleNamespace(uuid=row.uuid, room="rows", device="cuda:0") for row in plan.rows]
 
     monkeypatch.setattr(timers, "plan_target", lambda *_: plan)
+    monkeypatch.setattr(timers, "make_ready", lambda _: None)
     monkeypatch.setattr(timers, "jobs_of", jobs)
     monkeypatch.setattr(timers, "hold_device", lambda facts: io.StringIO())
     monkeypatch.setattr(counting, "find_ncu", lambda: "ncu")

@@ -169,7 +169,7 @@ def tools(tmp_path, monkeypatch):
     monkeypatch.setattr(sanitizers, "hold_device", lambda facts: io.StringIO())
     monkeypatch.setattr(sanitizers, "find_program", lambda: "compute-sanitizer")
     monkeypatch.setattr(sanitizers, "read_version", lambda _: "2025.3.1.0")
-    monkeypatch.setattr(sanitizers, "find_target", lambda *_: ("rows", plan.packed))
+    monkeypatch.setattr(sanitizers, "make_ready", lambda _: None)
     return SimpleNamespace(root=tmp_path)
 
 
@@ -328,9 +328,11 @@ def test_a_tool_without_an_end_says_what_it_has_reported_and_the_next_runs(tools
     assert f"memcheck: no end within 9 s; {said}" in stream.getvalue()
 
 
-def test_a_sanitizer_needs_a_gpu_and_a_tool_that_exists(tools):
+def test_a_sanitizer_needs_a_gpu_and_a_tool_that_exists(tools, monkeypatch):
+    """Names first, then the GPU, then the tool."""
+    monkeypatch.setattr(sanitizers, "find_program", pytest.fail)
     with SweepProgress(io.StringIO()) as progress:
-        with pytest.raises(EnvironmentUnfit, match="expected a GPU"):
+        with pytest.raises(EnvironmentUnfit, match=r"sanitize: expected a GPU, .* evaluate"):
             run_sanitizers(tools, "rows", TOOLS, (), progress, facts=CPU)
         with pytest.raises(UsageError, match="leakcheck"):
             run_sanitizers(tools, "rows", ("leakcheck",), (), progress, facts=GPU)

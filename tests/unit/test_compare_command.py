@@ -45,7 +45,9 @@ def test_without_a_gpu_it_says_so_and_exits_with_3(room, monkeypatch, capsys):
     monkeypatch.setattr("harness.compare.engine.read_facts", lambda: CPU)
     assert main(["compare", "ours", "lib"]) == ExitCode.UNFIT
     message = capsys.readouterr().err
-    assert "needs an NVIDIA GPU" in message and "harness evaluate" in message
+    assert "expected a GPU, but" in message and "harness evaluate" in message
+    assert main(["compare", "ours", "nosuch"]) == ExitCode.USAGE
+    assert "got 'nosuch', which is none of them" in capsys.readouterr().err
 
 
 def test_an_interruption_exits_with_130_and_resume_goes_on(room, monkeypatch, capsys):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from harness.compare.scores import BASELINE
 from harness.config import load_workspace
 from harness.errors import RecordError
 from harness.records import (
@@ -28,10 +31,14 @@ from harness.report import (
     replace_block,
     without_staleness,
 )
+from harness.report.blocks import read_page_block
+from harness.report.evidence import read_compared
+from harness.report.glance import GLANCE_BLOCK, Standing, render_front, render_glance
 from harness.roofline import CEILINGS
 from tests.official_rooms import OFFICIAL_ROOMS
 from tests.sample_records import DEFINITION, record, write_checkout
 
+TO_RENDER = "python -m harness report --readme"
 WORKSPACE = load_workspace()
 ROOT = WORKSPACE.root
 LATEST = all_latest(ROOT)
@@ -52,12 +59,43 @@ def _identify(one):
     return f"{one.device}/{one.room}"
 
 
+@cache
+def _standing():
+    """As recorded; nothing packs, so that labels of staleness are everywhere."""
+    return Standing(LATEST, read_compared(WORKSPACE), {}, {})
+
+
 def test_readme_shows_what_results_hold():
     """Labels of staleness aside: work in progress changes those and no number."""
     shown_rooms = front_rooms(WORKSPACE.rooms, LATEST)
-    expected = without_staleness(render_summary(shown_rooms, LATEST, {}))
+    expected = without_staleness(render_front(shown_rooms, _standing()))
     shown = without_staleness(read_block(_readme(), README_BLOCK))
-    assert shown == expected, "run `python -m harness report --readme`"
+    assert shown == expected, f"run `{TO_RENDER}`"
+
+
+@pytest.mark.parametrize("room", front_rooms(WORKSPACE.rooms, LATEST))
+def test_a_rooms_page_shows_what_results_hold_under_its_title(room):
+    page = ROOT / "docs" / "kernels" / f"{room}.md"
+    shown = without_staleness(read_page_block(page, GLANCE_BLOCK, TO_RENDER))
+    assert shown == without_staleness(render_glance(room, _standing())), f"run `{TO_RENDER}`"
+    title, _, first = page.read_text(encoding="utf-8").split("\n", 3)[:3]
+    assert title.startswith("# ") and first.startswith(f"<!-- {GLANCE_BLOCK}: begin ")
+
+
+def test_readme_says_where_the_baselines_own_kernels_run():
+    """By side of each comparison: what it measured in their place, and its statuses."""
+    text = " ".join(_readme().split())
+    own, words = [], ""
+    for room, found in read_compared(WORKSPACE).items():
+        side = found.side(BASELINE)
+        statuses = Counter(row.sides[BASELINE].status for row in found.record.workloads
+                           if BASELINE in row.sides)  # fmt: skip
+        if side.stands_in is None:
+            own.append(room)
+            wrong = sum(statuses.values()) - statuses["PASSED"]
+            words += f"in {wrong} of {room}'s {sum(statuses.values())} workloads" if wrong else ""
+    assert f"FlashInfer's own kernels run on this GPU for {' and '.join(sorted(own))}" in text
+    assert words and words in text
 
 
 def test_readme_has_a_row_for_every_definition_and_every_measured_room():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import harness.__main__ as program
 from harness import cli
 from harness.cli import main
 from harness.errors import DeviceBusy, ExitCode, UsageError, run_program
@@ -113,7 +116,7 @@ def test_gpu_tests_alone_without_a_gpu_are_unfit(monkeypatch):
 
 
 def test_make_gpu_asks_for_gpu_tests_alone():
-    recipe = (ROOT / "Makefile").read_text().split("\ngpu:")[1].split("\n")[1]
+    recipe = (ROOT / "Makefile").read_text().split("\ngpu: $(READY)")[1].split("\n")[1]
     assert recipe.split(" -m ")[1:] == ["pytest tests/gpu", "gpu $(PYTEST)"]
 
 
@@ -134,6 +137,37 @@ def shell(command, **environment):
         capture_output=True,
         text=True,
     )
+
+
+AS_ANOTHER_PYTHON = (
+    "import runpy, sys; sys.argv = ['harness', '--help']; found = '{version}'; "
+    "sys.version_info = (*map(int, found.split('.')), 'final', 0); sys.version = found + ' (x)'; "
+    "runpy.run_module('harness', run_name='__main__')"
+)
+
+
+@pytest.mark.parametrize("version", ["3.9.18", "3.13.1", "3.12.9"])
+def test_another_python_is_one_line(version):
+    child = shell(f'{{python}} -c "{AS_ANOTHER_PYTHON.format(version=version)}"')
+    if version == "3.12.9":
+        assert (child.returncode, child.stderr) == (0, "")
+        return
+    assert child.returncode == ExitCode.UNFIT
+    assert child.stderr.startswith(f"error: expected Python 3.10 to 3.12, got {version}; make ")
+    assert child.stderr.count("\n") == 1
+
+
+def test_what_runs_before_the_version_is_told_is_older_syntax():
+    """Annotations are text in these files, so none of a newer Python is evaluated."""
+    for name in ("pack.py", "harness/__init__.py", "harness/__main__.py"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        ast.parse(text, feature_version=(3, 8))
+        assert "from __future__ import annotations" in text
+    wanted = re.search(
+        r'requires-python = ">=3\.(\d+),<3\.(\d+)"', (ROOT / "pyproject.toml").read_text()
+    )
+    oldest, above = map(int, wanted.groups())
+    assert ((3, oldest), (3, above - 1)) == (program.OLDEST, program.NEWEST)
 
 
 def test_an_environment_without_the_libraries_is_one_line():
@@ -209,3 +243,63 @@ def test_a_seed_that_no_record_could_be_read_back_with_is_usage(capsys, argument
 def test_a_number_of_trials_that_would_never_end_is_usage(capsys, command):
     assert main([*command, "--trials", str(10**23)]) == ExitCode.USAGE
     assert "--trials" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "code", "words"),
+    [
+        ("scripts/run_modal.py --help", {}, 2, "expected Modal's own program, got python; install"),
+        ("examples/serve_gdn_decode.py", {}, 4, "error: harness: .*export PYTHONPATH=.PWD"),
+        ("-S examples/serve_gdn_decode.py", {}, 4, "error: torch: .* use .venv/bin/python"),
+        ("examples/serve_gdn_decode.py 1", {"PYTHONPATH": "."}, 3, "start Python with TRITON_INT"),
+        ("-m tests.gpu.attention_errors", {}, 3, "device: expected cuda:0, but CUDA_VIS"),
+        ("-m tests.gpu.attention_errors --help", {}, 0, "^usage: .*fp64"),
+        (
+            "scripts/measure_scale.py --help",
+            {},
+            0,
+            r"kill\}\s+measure and .*--write +render the page",
+        ),
+    ],
+)
+def test_programs_beside_the_harness_end_in_one_line_too(command, environment, code, words):
+    child = shell(f"{{python}} {command}", CUDA_VISIBLE_DEVICES="", **environment)
+    assert child.returncode == code, child.stderr
+    assert re.search(words, child.stderr or child.stdout, re.DOTALL)
+    assert child.stderr.count("\n") == bool(code)
+
+
+NEED_A_GPU = {
+    "timers": ["timers", "gdn_decode"],
+    "tune": ["tune", "gdn_decode"],
+    "compare": ["compare", "ours", "flashinfer", "gdn_decode"],
+    "profile": ["profile", "gdn_decode"],
+    "sanitize": ["sanitize", "gdn_decode"],
+    "evaluate": ["evaluate", "gdn_decode", "--timer", "cupti"],
+}
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """And no tool either, so that what comes first is seen."""
+    monkeypatch.setattr("harness.devices.facts.load_cuda", lambda: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", "")
+
+
+@pytest.mark.parametrize("name", NEED_A_GPU)
+def test_a_command_without_its_gpu_says_what_to_do(no_gpu, capsys, name):
+    assert main(NEED_A_GPU[name]) == ExitCode.UNFIT
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert ": expected a GPU, " in message
+    assert re.search(
+        r"; (`python -m harness evaluate` judges|--import reads|leave it out: )", message
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in NEED_A_GPU if name != "tune"])
+def test_a_name_is_told_before_the_gpu(no_gpu, capsys, name):
+    assert main([*NEED_A_GPU[name], "--workloads", "nosuch"]) == ExitCode.USAGE
+    assert "nosuch" in capsys.readouterr().err
+    assert main([word.replace("gdn_decode", "no_room") for word in NEED_A_GPU[name]]) == 2
+    assert "no_room" in capsys.readouterr().err

@@ -328,7 +328,9 @@ def test_without_evidence_of_these_bytes_there_is_no_apply_set(tmp_path, monkeyp
 
 def test_the_example_runs(evidence, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["serve_gdn_decode.py", "1"])
-    runpy.run_path(str(ROOT / "examples" / "serve_gdn_decode.py"), run_name="__main__")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "examples" / "serve_gdn_decode.py"), run_name="__main__")
+    assert ended.value.code == 0
     assert (
         "output [1, 1, 8, 128], new_state [1, 8, 128, 128], both alike" in capsys.readouterr().out
     )

@@ -12,12 +12,14 @@ from harness.errors import ExitCode, UsageError
 from harness.records import ABSENT, format_us, write_latest
 from harness.report import (
     is_stale,
+    place_block,
     read_block,
     render_summary,
     render_workloads,
     replace_block,
     without_staleness,
 )
+from tests.official_rooms import OFFICIAL_ROOMS
 from tests.sample_records import record, row, write_checkout
 
 NOW, OTHER = "a" * 64, "f" * 64
@@ -154,6 +156,19 @@ def test_only_the_block_is_replaced():
     assert replace_block(page, "results", "| new |") == page
 
 
+def test_a_page_without_the_block_gets_it_under_its_title():
+    page = place_block("# Title\n\nText.\n", "results", "made", "| new |")
+    assert page == (
+        "# Title\n\n<!-- results: begin (made) -->\n\n| new |\n\n<!-- results: end -->\n\nText.\n"
+    )
+    assert place_block(page, "results", "another", "| new |") == page
+    assert place_block(PAGE, "results", "made", "x") == replace_block(PAGE, "results", "x")
+    with pytest.raises(UsageError, match="block results: expected a title"):
+        place_block("Text.\n", "results", "made", "x")
+    with pytest.raises(UsageError, match="results: begin"):
+        place_block("# Title\n<!-- results: end -->\n", "results", "made", "x")
+
+
 @pytest.mark.parametrize(
     "page",
     [
@@ -178,11 +193,15 @@ def checkout(tmp_path, monkeypatch):
     from harness.config import load_workspace
 
     (tmp_path / "README.md").write_text(PAGE)
+    (tmp_path / "docs" / "kernels").mkdir(parents=True)
+    for room in OFFICIAL_ROOMS:
+        (tmp_path / "docs" / "kernels" / f"{room}.md").write_text(f"# {room}\n\nText.\n")
     write_checkout(tmp_path, ["u-0", "u-1"])
     write_latest(record(), tmp_path)
     monkeypatch.setattr(command, "load_workspace", lambda: load_workspace(tmp_path))
     hashes = {"gdn_decode": NOW}
     monkeypatch.setattr(command, "packed_hashes", lambda workspace, rooms: hashes)
+    monkeypatch.setattr("harness.report.evidence.pack_peers", lambda workspace: {})
     return tmp_path, hashes
 
 
@@ -215,9 +234,39 @@ def test_readme_is_rewritten_and_then_agrees(checkout, capsys):
     assert _run("--readme") == ExitCode.OK
     assert "| gdn_decode | 2/2 | 2.294 |" in (root / "README.md").read_text()
     assert _run("--check") == ExitCode.OK
-    before = (root / "README.md").stat().st_mtime_ns
+    pages = [root / "README.md", *(root / "docs" / "kernels").iterdir()]
+    before = [page.stat().st_mtime_ns for page in pages]
+    capsys.readouterr()
     assert _run("--readme") == ExitCode.OK
-    assert (root / "README.md").stat().st_mtime_ns == before
+    assert [page.stat().st_mtime_ns for page in pages] == before
+    assert capsys.readouterr().out.count(": unchanged\n") == 6
+
+
+def test_a_rooms_page_has_its_numbers_under_the_title(checkout, capsys):
+    root, _ = checkout
+    page = root / "docs" / "kernels" / "gdn_decode.md"
+    assert _run("--readme") == ExitCode.OK
+    title, _, marker, _, _, _, row, *rest = page.read_text().splitlines()
+    assert title == "# gdn_decode" and rest[-1] == "Text."
+    assert marker == f"<!-- glance: begin ({command.TO_RENDER}) -->"
+    assert row.startswith("| 2.294 | 2.294 | 2.390 | 2.19 | 2/2 | nvidia-h200 | cupti |")
+    page.write_text(page.read_text().replace("2.294", "1.294"))
+    capsys.readouterr()
+    assert _run("--check") == ExitCode.FAILED
+    assert "docs/kernels/gdn_decode.md differs from results/" in capsys.readouterr().out
+
+
+def test_a_page_without_a_place_stops_all_of_them(checkout):
+    root, _ = checkout
+    page = root / "docs" / "kernels" / "gdn_prefill.md"
+    page.write_text("Text.\n")
+    with pytest.raises(UsageError, match="block glance: expected a title"):
+        _run("--readme")
+    page.unlink()
+    for option in ("--readme", "--check"):
+        with pytest.raises(UsageError, match=r"gdn_prefill\.md: expected the room's page"):
+            _run(option)
+    assert (root / "README.md").read_text() == PAGE
 
 
 def test_work_in_progress_is_named_and_does_not_fail_the_check(checkout, capsys):
@@ -226,7 +275,14 @@ def test_work_in_progress_is_named_and_does_not_fail_the_check(checkout, capsys)
     hashes["gdn_decode"] = OTHER
     capsys.readouterr()
     assert _run("--check") == ExitCode.OK
-    assert "gdn_decode on nvidia-h200 is stale" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "gdn_decode on nvidia-h200 is stale" in out
+    for page in ("README.md", "docs/kernels/gdn_decode.md"):
+        assert f"{page}: what is stale has changed; run `{command.TO_RENDER}`" in out
+    _run("--readme")
+    capsys.readouterr()
+    assert _run("--check") == ExitCode.OK
+    assert "has changed" not in capsys.readouterr().out
 
 
 def test_a_number_changed_by_hand_fails_the_check(checkout):

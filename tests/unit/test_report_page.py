@@ -365,6 +365,7 @@ def test_any_number_of_workloads(count):
     assert len(page.tables["table-workloads-gdn_decode-nvidia-h200"].rows) == count
     assert len(page.tables["table-sweep-gdn_decode-nvidia-h200"].rows) == count
     assert ("table-regimes-gdn_decode-nvidia-h200" in page.tables) == (count > 1)
+    assert ("A ratio of a regime is that of the sides' median rounds" in page.text) == (count > 1)
     assert ">batch_size<" in files["plots/latency-gdn_decode-nvidia-h200.svg"]
 
 
@@ -431,6 +432,25 @@ def test_a_report_replaces_the_one_before(tmp_path):
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert found == set(second)
     assert (folder / PAGE).read_text(encoding="utf-8") == second[PAGE]
+
+
+def test_a_report_that_was_interrupted_says_so_and_is_written_again(tmp_path, monkeypatch):
+    folder, files = tmp_path / "report", _full()
+    write_report(files, folder)
+    written = []
+
+    def stop_at_the_third(path, text):
+        written.append(path)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        path.write_text(text)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("harness.report.publish.write_atomically", stop_at_the_third)
+        write_report(files, folder)
+    assert "run the command again" in (folder / PAGE).read_text(encoding="utf-8")
+    write_report(files, folder)
+    assert (folder / PAGE).read_text(encoding="utf-8") == files[PAGE]
 
 
 def test_a_folder_in_use_is_not_written_to(tmp_path):

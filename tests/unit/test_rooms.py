@@ -19,7 +19,7 @@ from harness.cli.room_skeleton import USUAL
 from harness.cli.rooms import config_table, planned_room, start_room
 from harness.config import load_workspace
 from harness.dataset import read_workloads
-from harness.errors import UsageError
+from harness.errors import ConfigError, UsageError
 from harness.packing import pack
 from harness.packing.official import validate
 from tests.official_rooms import OFFICIAL_ROOMS
@@ -199,6 +199,20 @@ def test_the_command_says_what_to_add(checkout, capsys):
     assert room == replace(checkout.room("dsa_attention"), name="sparse", track=None)
 
 
+def test_a_started_room_without_its_table_is_told_so(checkout):
+    start_room(checkout, "sparse", ATTENTION)
+    words = (
+        r"solutions/sparse exists, but config\.toml has no \[rooms\.sparse\]; add the table that "
+        "`python -m harness new` printed"
+    )
+    for ask in (checkout.room, lambda room: pack(checkout, room)):
+        with pytest.raises(ConfigError, match=words):
+            ask("sparse")
+    for other in ("sparsely", "common", "", ".", "../solutions/sparse"):
+        with pytest.raises(ConfigError, match="room: expected one of moe"):
+            checkout.room(other)
+
+
 @pytest.mark.parametrize("room", OFFICIAL_ROOMS)
 def test_a_second_room_is_judged_as_the_first_of_its_definition(checkout, room):
     """moe's tolerances and gdn_prefill's number of calls are not the usual ones."""
@@ -278,6 +292,20 @@ def test_clean_removes_ours_alone(littered, checkout, capsys):
     assert files(checkout.root) == kept
     assert "freed" in capsys.readouterr().out
     assert find_caches(checkout) == []
+
+
+def test_clean_removes_what_killed_writers_have_left(checkout, capsys):
+    names = ("solutions/moe/.solution.json.partial-a1", "results/latest/h/.moe.json.partial-b2")
+    for name in (*names, "results/plots/.x.svg.partial-now"):
+        path = checkout.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{")
+    for name in names:
+        os.utime(checkout.root / name, (0, 0))
+    assert main(["clean"]) == 0
+    assert not any((checkout.root / name).exists() for name in names)
+    assert (checkout.root / "results/plots/.x.svg.partial-now").exists()  # somebody may write it
+    assert "in use" in capsys.readouterr().out
 
 
 def test_a_dry_run_lists_and_removes_nothing(littered, capsys):

@@ -185,7 +185,10 @@ def test_a_record_names_what_was_packed_before_it_was_measured(monkeypatch, kept
     monkeypatch.setattr(shapes, "measure", measure)
     shapes.main(["gdn_decode"])
     assert load(kept / "nvidia-h200" / "gdn_decode.json")[0]["solution_sha256"] == "a" * 64
-    assert "*stale: measured on `aaaaaaaa`*" in (pages / "gdn_decode.md").read_text()
+    assert (
+        "*stale: measured on `aaaaaaaa`, packed now `bbbbbbbb`*"
+        in (pages / "gdn_decode.md").read_text()
+    )
 
 
 DAMAGES = {
@@ -249,9 +252,11 @@ def test_an_interrupted_run_loses_the_room_it_was_in(monkeypatch, kept, pages, g
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "expected ROOMs to measure, or --show"),
-        (["--show", "gdn_decode"], "expected ROOMs to measure, or --show"),
-        (["--show", "--commit", "0" * 40], "--commit: expected ROOMs, got --show"),
+        ([], "expected ROOMs to measure, or one of --show and --check"),
+        (["--show", "gdn_decode"], "expected ROOMs to measure, or one of --show and --check"),
+        (["--show", "--check"], "expected ROOMs to measure, or one of --show and --check"),
+        (["--check", "gdn_decode"], "expected ROOMs to measure, or one of --show and --check"),
+        (["--show", "--commit", "0" * 40], "--commit: expected ROOMs, got --show or --check"),
         (["spare"], f"expected one of {', '.join(FAMILIES)}, got 'spare'"),
         (["gdn_decode", "gdn_decode"], "expected each once, got gdn_decode 2 times"),
         (["gdn_decode", "--commit", "main"], "--commit: expected 7 to 40 hexadecimal digits"),
@@ -284,7 +289,7 @@ def test_a_page_without_one_place_for_the_table_is_said_before_measuring(
 # What is shown
 
 
-def test_a_table_of_other_content_says_that_it_is_stale(monkeypatch):
+def test_a_table_names_its_content_and_that_it_is_stale(monkeypatch):
     monkeypatch.setitem(FAMILIES, "gdn_decode", (FAMILY,))
     head = {
         "device": "nvidia-h200",
@@ -292,9 +297,11 @@ def test_a_table_of_other_content_says_that_it_is_stale(monkeypatch):
         "protocol": {"iterations": 50, "passes": 3},
         "measured_at": "2026-11-30T00:00:00Z",
     }
-    assert "stale" not in render("gdn_decode", head, ROWS, "a" * 64)
+    caption = "nvidia-h200, CUPTI, L2 cold, 50 calls, median of 3 passes, 2026-11-30, "
+    fresh = render("gdn_decode", head, ROWS, "a" * 64)
+    assert fresh.startswith(f"{caption}content `aaaaaaaa`.\n") and "stale" not in fresh
     table = render("gdn_decode", head, ROWS, "b" * 64)
-    assert "*stale: measured on `aaaaaaaa`*" in table
+    assert table.startswith(f"{caption}*stale: measured on `aaaaaaaa`, packed now `bbbbbbbb`*.\n")
     assert "| sizes | 6 | 9.30 | 8.00 | 1.16 | - |" in table
     assert "Not measured" not in table
 
@@ -365,6 +372,23 @@ def test_a_page_shows_the_tables_of_every_device(kept, pages):
     assert text.startswith("Above.") and text.endswith("Below.\n")
 
 
+def test_check_finds_what_a_page_shows_of_other_records_and_writes_nothing(kept, pages, capsys):
+    record("gdn_decode"), record("gdn_prefill")
+    assert shapes.main(["--show"]) == 0
+    capsys.readouterr()
+    assert shapes.main(["--check"]) == 0
+    assert capsys.readouterr().out == "the pages show the records\n"
+    page = pages / "gdn_decode.md"
+    edited = page.read_text().replace("9.30", "9.31")
+    page.write_text(edited)
+    assert shapes.main(["--check"]) == 1
+    said = f"{page}: not the table of the records; run `python -m tests.shapes --show`\n"
+    assert capsys.readouterr().out == said
+    assert page.read_text() == edited
+    page.write_text("no block\n")
+    assert shapes.main(["--check"]) == 2
+
+
 def test_families_that_changed_since_are_said_and_cost_no_other_row(kept, pages):
     """The line through an anchor that nobody measured would be another one."""
     record(rows=[row for row in ROWS if row.size != 8] + [Row("gone", 3, 1.0, {})])
@@ -377,4 +401,4 @@ def test_families_that_changed_since_are_said_and_cost_no_other_row(kept, pages)
 
 @pytest.mark.parametrize("room", sorted({path.stem for path in KEPT.glob("*/*.json")}))
 def test_a_page_shows_its_records(room):
-    assert shapes.shown(room) == shapes.tables()[room]
+    assert shapes.shown(room) == shapes.tables()[room], f"run `{shapes.COMMAND} --show`"

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -136,6 +137,29 @@ def test_a_page_is_written_once(tmp_path):
     assert read_block(once, "faults").count(trust_results.NOT_RUN) == len(ALL_FAULTS)
     trust_results.show({}, page)
     assert page.read_text() == once
+
+
+def test_check_finds_a_table_of_other_rows_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "trust.md"
+    shutil.copy(trust_results.PAGE, page)
+    monkeypatch.setattr(trust_results, "differences", partial(trust_results.differences, page=page))
+    trust_results.show(load(), page)
+    assert trust_results.main(["--check"]) == 0
+    edited = page.read_text().replace("| CUPTI | graph |", "| CUPTI | graphs |")
+    page.write_text(edited)
+    capsys.readouterr()
+    assert trust_results.main(["--check"]) == 1
+    said = f"{page}: timers: not the table of what is kept; run `{trust_results.COMMAND} --show`\n"
+    assert capsys.readouterr().out == said
+    assert page.read_text() == edited
+
+
+def test_the_options_of_the_command_exclude_each_other_and_have_words(capsys):
+    assert trust_results.main(["--gpu", "--check"]) == 2
+    assert trust_results.main(["--help"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    for option in ("--gpu run those that", "--show write the tables", "--check exit 1 where"):
+        assert option in words
 
 
 def test_a_page_without_a_table_is_refused_and_stays_as_it_was(tmp_path):
