@@ -19,8 +19,13 @@ def build(name, tree, folder, variant="plain"):
 
 def run(seconds, folder, names):
     kit.package = package
+    plain_whole = kit.most_whole_of
+    def shares(name):  # hand@12: the build "hand", halved from 1/12 of all chunks on where more than 8 sequences are
+        build, _, share = name.partition("@")
+        kit.most_whole_of = (lambda t, n: int((t + min(t, n) * 63) // 64 / float(share)) if 8 < n <= 384 else plain_whole(t, n)) if share else plain_whole
+        return build
     lab = kit.Lab(folder); start = time.monotonic(); rows = {}
-    names = [n for n in names if (folder / f"{n}.built").is_file()]; base = names[0]
+    names = [n for n in names if (folder / f"{n.partition('@')[0]}.built").is_file()]; base = names[0]
     for text in filter(None, os.environ.get("EXTRA", "").split(";")):  # lengths of a case that no workload has
         lengths = [int(x) for x in text.split(",")]; lab.lengths[sum(lengths), len(lengths)] = lengths
     cases = sorted(lab.lengths, key=lambda c: (c[0], c[1]))
@@ -32,7 +37,7 @@ def run(seconds, folder, names):
             if time.monotonic() - start > seconds: break
             outputs = {}
             for n in (names if round_ % 2 == 0 else names[::-1]):
-                got, _, outputs[n] = lab.measure(n, case, 0, 6); taken[case, n] += [s for s, _ in got]
+                got, _, outputs[n] = lab.measure(shares(n), case, 0, 6); taken[case, n] += [s for s, _ in got]
             if round_ == 0:
                 for n in names[1:]:
                     if not all(lab.torch.equal(a, b) for a, b in zip(outputs[base], outputs[n])): wrong.append((case, n))

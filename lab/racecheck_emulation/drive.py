@@ -1,5 +1,5 @@
 import os, ctypes, sys, torch, time
-sys.path.insert(0,'REPO-gdn')
+sys.path.insert(0,'clones/next-gdn')
 from tests.oracles.gdn_prefill import *
 torch.set_num_threads(1)
 L=ctypes.CDLL(os.environ.get('EMU','/tmp/ng/emu')+'/'+os.environ.get('SO','emu.so')); L.scratch_bytes.restype=L.faded.restype=ctypes.c_long

@@ -1,5 +1,5 @@
 import re,subprocess,sys,os
-R=os.environ.get('TREE','REPO-gdn')+'/solutions/'; out=os.environ.get('EMU','/tmp/ng/emu')+'/'
+R=os.environ.get('TREE','clones/next-gdn')+'/solutions/'; out=os.environ.get('EMU','/tmp/ng/emu')+'/'
 import shutil; HERE=os.path.dirname(os.path.abspath(__file__)); os.makedirs(out+'src',exist_ok=True); shutil.copytree(HERE+'/shelf',out+'shelf',dirs_exist_ok=True); [shutil.copy(HERE+'/'+f,out) for f in ('machine.h','rc.cpp')]
 def fn(text,name):
     i=text.index(name); i=text.rindex('__device__',0,i); j=text.index('\n}\n',i)+3; return text[i:j]

@@ -49,11 +49,11 @@ def expected_drops(name,x):
     second,third,fourth,long_=cuts
     hands=mw==0 and N<=8 and T>=N*long_*64
     if not hands: return 8*194*sum(l for l in lens if not (l>mw and N<=384))
-    total=8*(194+384)*sum(lens); most=0 if T<=(second-1)*64 or N>5 else 3 if N==1 else 2
+    total=0 if os.environ.get('HANDED_DROPPED','0')=='0' else 8*(194+384)*sum(lens); most=0 if T<=(second-1)*64 or N>5 else 3 if N==1 else 2
     ch=max(lens); nxt=sorted(lens)[-2] if N>1 else 0
     later=0 if 2*nxt>ch else min((ch>=second)+(ch>=third)+(ch>=fourth),most)
     if later:
-        rounds=sum(lens)*4//(2*SC[0]); ahead=3+14*max(rounds-1,0); step=(ch-min(ahead,ch//2))//(later+1); total+=8*384*later*step
+        rounds=sum(lens)*4//(2*SC[0]); ahead=3+14*max(rounds-1,0); step=(ch-min(ahead,ch//2))//(later+1); total+=8*384*later*step*(total>0)
     return total,later
 SC=[0,0]
 def native(x,groups,drop):

@@ -21,6 +21,8 @@ inline void bulk_commit() { late().group++; }
 inline void finish_late() { bulk_commit(); bulk_wait(0, false); }
 // What is counted must have landed.
 inline void check_landed(const void* p, size_t n) { const auto* a = (const uint8_t*)p; for (auto& x : late().stores) if (x.g < a + n && a < x.g + x.n) { if (emu::bad < 1) printf("COUNTED BEFORE IT HAS LANDED thread %d\n", emu::cur); emu::bad++; } }
+inline void copy_bulk_passing(void* s, const void* g, uint32_t n, uint64_t* b);
+inline void copy_bulk(void* s, const void* g, uint32_t n, uint64_t* b) { copy_bulk_passing(s, g, n, b); }
 inline void copy_bulk_passing(void* s, const void* g, uint32_t n, uint64_t* b) { if ((uintptr_t)g % 16 || shared_address(s) % 16 || n % 16) abort(); rc_touch(s, n, 1, __builtin_return_address(0)); const auto land = [=] { memcpy(s, g, n); Mbar& m = mbar(b); rc_release(b, m.phase); m.tx -= n; settle(m); };
   if (emu::delays) emu::events.push_back({emu::now + 1 + emu::draw(emu::delays), emu::cur, true, land}); else land(); }
 inline void store_bulk_kept(void* g, const void* s, uint32_t n) { if ((uintptr_t)g % 16 || shared_address(s) % 16 || n % 16) abort(); if (rc_async) rc_touch(s, n, 0, __builtin_return_address(0));

@@ -1,0 +1,2 @@
+#pragma once
+#include "fp8_products.cuh"
