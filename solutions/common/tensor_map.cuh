@@ -50,11 +50,15 @@ inline bool make_byte_map(CUtensorMap& map, const void* base, const uint64_t (&s
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = {};
   constexpr unsigned INTRODUCED = 12000;  // the driver interface's release
-  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, INTRODUCED,
-                                       cudaEnableDefault, &result) != cudaSuccess ||
-      found == nullptr) {
-    return false;
-  }
+#if CUDART_VERSION >= 12050
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(
+      "cuTensorMapEncodeTiled", &found, INTRODUCED, cudaEnableDefault, &result);
+#else  // as of the toolkit's own release
+  static_assert(CUDART_VERSION >= INTRODUCED, "the driver interface is there");
+  const cudaError_t error =
+      cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
+#endif
+  if (error != cudaSuccess || found == nullptr) return false;
   cuuint64_t all_sizes[DIMS], all_strides[DIMS];
   cuuint32_t all_box[DIMS], steps[DIMS];
   for (int i = 0; i < DIMS; ++i) {

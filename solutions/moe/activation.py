@@ -12,6 +12,20 @@ import triton.language as tl
 
 FP8_MAX = tl.constexpr(448.0)
 SMALLEST_NORMAL = tl.constexpr(1.1754943508222875e-38)  # fp32; its reciprocal is finite
+LARGEST = tl.constexpr(3.4028234663852886e38)  # fp32
+
+
+@triton.jit
+def clamp_magnitude(x, limit):
+    """x within +-limit, NaN as it is."""
+    above = tl.maximum(x, -limit, propagate_nan=tl.PropagateNan.ALL)
+    return tl.minimum(above, limit, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def join_scales(of_rows, of_weights):
+    """Their product, finite where both are: a block of zeros stays zeros whatever scale it has."""
+    return clamp_magnitude(of_rows * of_weights, LARGEST)
 
 
 @triton.jit
@@ -24,7 +38,7 @@ def scale_rows(x):
     """x [R,128] fp32 -> (x / scale within +-448, scale [R])."""
     scale = tl.maximum(tl.max(tl.abs(x), axis=1) * (1.0 / FP8_MAX), SMALLEST_NORMAL)
     scaled = x * (1.0 / scale)[:, None]
-    return tl.minimum(tl.maximum(scaled, -FP8_MAX), FP8_MAX), scale
+    return clamp_magnitude(scaled, FP8_MAX), scale
 
 
 @triton.jit
@@ -33,8 +47,9 @@ def round_to_e4m3(x):
 
     On the bits, because Triton 3.6 computes x - x.to(e4m3).to(fp32) wrongly on sm_90 (measured on
     an H200: rows of unrelated values), and its interpreter truncates. The cast that follows is then
-    exact, but below 2^-6, where e4m3 numbers hold fewer bits and the cast rounds once more.
+    exact, but below 2^-6, where e4m3 numbers hold fewer bits and the cast rounds once more. NaN
+    stays NaN: one whose first bits are those of e4m3's, for casts that know none.
     """
     bits = x.to(tl.int32, bitcast=True)
-    bits = (bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000
-    return bits.to(tl.float32, bitcast=True)
+    rounded = (bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000
+    return tl.where(x == x, rounded, 0x7FF00000).to(tl.float32, bitcast=True)

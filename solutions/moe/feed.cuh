@@ -1,11 +1,12 @@
 // The warps that keep the rings full: one requests weights, three request packed rows.
 //
-// Weights do not wait for C: those of the second product are requested while the first one's last
-// units are still computed, as far as the ring reaches. Rows of C wait until all parts of their
-// expert's are written.
+// The first weights of the second product are requested while the first one's last units are still
+// computed; more of them would be in the way of weights that those units, and with them all rows of
+// C, wait for. Rows of C wait until all parts of their expert's are written.
 #pragma once
 
 #include "async_copy.cuh"
+#include "barrier_wait.cuh"
 #include "device_flags.cuh"
 #include "plan.cuh"
 #include "read_once.cuh"
@@ -19,7 +20,7 @@ namespace {
 
 // The next unit, for a warp that reads of it.
 __device__ __forceinline__ Unit take_unit(SharedMemory& shared, Ring<UNIT_STAGES>& units) {
-  wait_phase(&shared.unit_full[units.stage], units.parity);
+  wait_cta_phase(&shared.unit_full[units.stage], units.parity);
   const Unit unit = shared.units[units.stage];
   __syncwarp();
   arrive_for_warp(&shared.unit_free[units.stage]);
@@ -48,6 +49,16 @@ __device__ __forceinline__ void request_weights(SharedMemory& shared, const Args
   }
 }
 
+// Waits until all columns of an expert's rows of C are written.
+__device__ __forceinline__ void wait_for_c(const Args& args, const Unit& unit) {
+  static_assert(FIRST_UNITS < 1 << DONE_BITS, "parts can be counted");
+  const uint64_t all = (args.told.nonce << DONE_BITS) + FIRST_UNITS;
+  if (threadIdx.x % 32 == 0) {
+    while (load_acquire(args.told.done + unit.tile) != all) __nanosleep(20);
+  }
+  __syncwarp();
+}
+
 // One warp: takes units, tells the others of them, requests their weights. ticket: in lane 0, the
 // first one; rows: of each lane's expert.
 __device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& args, int ticket,
@@ -59,7 +70,7 @@ __device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& a
   Ring<WEIGHT_STAGES> ring;
   while (true) {
     const Unit unit = find_unit(__shfl_sync(FULL, ticket, 0), rows, rows_through);
-    wait_phase(&shared.unit_free[units.stage], units.parity ^ 1);
+    wait_cta_phase(&shared.unit_free[units.stage], units.parity ^ 1);
     if (lane == 0) {
       shared.units[units.stage] = unit;
       arrive(&shared.unit_full[units.stage]);
@@ -71,7 +82,10 @@ __device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& a
     const uint64_t seen = unit.kind == FIRST && lane == 0 ? load_relaxed(done) : 0;
 #pragma unroll 1
     for (int block = 0; block < blocks; block += STAGE_BLOCKS) {
-      wait_phase(&shared.weights_free[ring.stage], ring.parity ^ 1);
+      if (unit.kind == SECOND && block == Tuning::STAGES_AHEAD * STAGE_BLOCKS) {
+        wait_for_c(args, unit);
+      }
+      wait_cta_phase(&shared.weights_free[ring.stage], ring.parity ^ 1);
       if (lane == 0) {
         request_weights(shared, args, unit, block, ring.stage);
         if (block == blocks - AHEAD) {
@@ -109,7 +123,7 @@ __device__ __forceinline__ void feed_x(SharedMemory& shared, const Args& args, c
   }
 #pragma unroll 1
   for (int first_block = 0; first_block < HIDDEN_BLOCKS; first_block += STAGE_BLOCKS) {
-    wait_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
+    wait_cta_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
 #pragma unroll
     for (int step = 0; step < STAGE_BLOCKS; ++step) {
       const int block = first_block + step;
@@ -129,17 +143,6 @@ __device__ __forceinline__ void feed_x(SharedMemory& shared, const Args& args, c
   }
 }
 
-// Waits until all columns of an expert's rows of C are written.
-__device__ __forceinline__ void wait_for_c(const Args& args, const Unit& unit) {
-  const int parts = FIRST_UNITS * (unit.rows > COLUMNS ? 2 : 1);
-  static_assert(2 * FIRST_UNITS < 1 << DONE_BITS, "parts can be counted");
-  const uint64_t all = (args.told.nonce << DONE_BITS) + parts;
-  if (threadIdx.x % 32 == 0) {
-    while (load_acquire(args.told.done + unit.tile) != all) __nanosleep(20);
-  }
-  __syncwarp();
-}
-
 // The rows of C that a unit of the second product multiplies, both planes of them.
 __device__ __forceinline__ void feed_c(SharedMemory& shared, const Args& args, const Unit& unit,
                                        float* weight_scales, Ring<ROW_STAGES>& ring) {
@@ -155,7 +158,7 @@ __device__ __forceinline__ void feed_c(SharedMemory& shared, const Args& args, c
   wait_for_c(args, unit);
 #pragma unroll 1
   for (int first_block = 0; first_block < WIDTH_BLOCKS; first_block += STAGE_BLOCKS) {
-    wait_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
+    wait_cta_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
 #pragma unroll
     for (int step = 0; step < STAGE_BLOCKS; ++step) {
       const int block = first_block + step;
@@ -164,7 +167,7 @@ __device__ __forceinline__ void feed_c(SharedMemory& shared, const Args& args, c
       for (int i = 0; i < COPIES; ++i) {
         const int at = row + FEEDER_ROWS * i;
         const uint8_t* from = c + i * FEEDER_ROWS * WIDTH + block * BLOCK;
-        const int to = at / COLUMNS * COLUMNS + at;  // past the planes of warpgroups before
+        const int to = at / COLUMNS * COLUMNS + at;  // past both planes of the half before
         if (at < unit.rows) {
           copy_chunk(rows + swizzled(to, chunk), from);
           copy_chunk(rows + swizzled(to + COLUMNS, chunk), from + plane);
@@ -185,9 +188,9 @@ __device__ __forceinline__ void feed_rows(SharedMemory& shared, const Args& args
   Ring<ROW_STAGES> ring;
   for (int turn = 0;; turn ^= 1) {
     const Unit unit = take_unit(shared, units);
-    // The unit before the last one, whose scales these replace, is read once a stage of the last
-    // one is free: a unit has more stages than the ring.
-    static_assert(ROW_STAGES < SECOND_STAGES, "see above");
+    // The unit before the last one, whose scales these replace, is read once each warpgroup has
+    // freed a stage of the last one: so many more does a unit have than the ring.
+    static_assert(ROW_STAGES + MULTIPLIERS <= SECOND_STAGES, "see above");
     if (unit.kind == NONE) return;
     float* weight_scales = shared.weight_scales[turn];
     if (unit.kind == FIRST) {

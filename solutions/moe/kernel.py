@@ -45,6 +45,7 @@ except ModuleNotFoundError:  # packed with --route portable
 
 NUM_EXPERTS = 256
 NUM_LOCAL_EXPERTS = 32
+FURTHEST_OFFSET = 512  # no expert is local from there on, on either side
 TOP_K = 8
 HIDDEN = 7168
 INTERMEDIATE = 2048
@@ -466,7 +467,8 @@ def run(
         shared_bytes=machine.shared_bytes,
         interpreted=machine.is_interpreter,
     )
-    scalars = (local_expert_offset, routed_scaling_factor)
+    offset = max(-FURTHEST_OFFSET, min(FURTHEST_OFFSET, int(local_expert_offset)))
+    scalars = (offset, routed_scaling_factor)
     arguments = (routing_logits, routing_bias, hidden_states, hidden_states_scale)
     arguments = (*arguments, weights, scalars, output)
     if route == "native":

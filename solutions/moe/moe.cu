@@ -15,16 +15,17 @@
 //
 // The persistent kernel, one CTA an SM: units are 64 weight rows of an expert times all of its
 // packed rows, taken in order from a counter, the first product's before the second's. A warp
-// requests weights into a deep ring, three warps request packed rows, two warpgroups multiply.
-// Weights are the tall operand of wgmma, packed rows the narrow one.
+// requests weights into a deep ring, three warps request packed rows, two warpgroups multiply, a
+// stage each in turns. Weights are the tall operand of wgmma, packed rows the narrow one.
 //
 // Bytes: 44 MB of weights an expert that is hit; flops: 88 MFLOP a packed row. DRAM binds up to
 // some thousand tokens; choose() in kernel.py draws the line between the two kernels.
 //
-// Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and from the
-// first product to the second, which waits, expert by expert, for C alone. Units are small, and an
-// SM that is done takes the next: no barrier of the grid, no round of units that is half empty, and
-// no two CTAs that must run together.
+// Idea: nobody waits in the weight stream. The ring runs on from one unit to the next and into the
+// second product, which waits, expert by expert, for C: until then little is requested for it, as
+// that would be in the way of the weights that C waits for. Units are small, and an SM that is done
+// takes the next: no barrier of the grid, no round of units that is half empty, and no two CTAs
+// that must run together.
 //
 // Numerics: products of one 128-block of k (of C: of the 32 or 128 columns that share a scale) on
 // the FP8 tensor cores, scaled and added in fp32. C is two e4m3 planes, codes and what they round
@@ -69,17 +70,20 @@ __device__ __forceinline__ void init_barriers(SharedMemory& shared) {
 #pragma unroll 1
   for (int i = 0; i < WEIGHT_STAGES; ++i) {
     init_barrier(&shared.weights_full[i], 1);
-    init_barrier(&shared.weights_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
+    init_barrier(&shared.weights_free[i], GROUP_THREADS / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
   for (int i = 0; i < ROW_STAGES; ++i) {
     init_barrier(&shared.rows_full[i], ROW_FEEDERS);
-    init_barrier(&shared.rows_free[i], MULTIPLYING / 32 * ARRIVALS_A_WARP);
+    init_barrier(&shared.rows_free[i], GROUP_THREADS / 32 * ARRIVALS_A_WARP);
   }
 #pragma unroll 1
   for (int i = 0; i < UNIT_STAGES; ++i) {
     init_barrier(&shared.unit_full[i], 1);
     init_barrier(&shared.unit_free[i], READERS * ARRIVALS_A_WARP);
+  }
+  for (uint64_t& barrier : shared.sums_given) {
+    init_barrier(&barrier, GROUP_THREADS / 32 * ARRIVALS_A_WARP);
   }
   init_barrier(&shared.rows_counted, ARRIVALS_A_WARP);
   fence_barrier_init();
@@ -336,14 +340,13 @@ void launch_routing(const Call& call) {
   launch(pack_kernel, {dim3(packers), ROUTERS, 0, CHAINED}, call.stream, call.route);
 }
 
-template <bool TOLD, bool TILES>
+template <bool TOLD, int TOKENS>
 void launch_combine(const Call& call) {
   const Args& of = call.args;
   const int words = count_told_words(of.num_tokens);
   const CombineArgs args = {of.routing, of.expert_out, of.output, of.num_tokens, of.told, words};
-  constexpr int TOKENS = COMBINED_TOKENS<TILES>;
   const dim3 grid((of.num_tokens + TOKENS - 1) / TOKENS, COMBINE_PARTS);
-  launch(combine_kernel<TOLD, TILES>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
+  launch(combine_kernel<TOLD, TOKENS>, {grid, COMBINERS, 0, CHAINED}, call.stream, args);
 }
 
 void run_stream(Call& call) {
@@ -358,7 +361,7 @@ void run_stream(Call& call) {
   allow_shared(stream_kernel, BYTES);
   const StreamArgs args = {call.args, call.route};
   launch(stream_kernel, {dim3(call.num_sms), THREADS, BYTES, ALONE}, call.stream, args);
-  launch_combine<true, false>(call);
+  launch_combine<true, 1>(call);
 }
 
 // Up to MOST_ROUTED tokens; with two planes of C, MOST_IN_PLANES.
@@ -376,7 +379,7 @@ void run_routing_tiles(Call& call) {
   allow_shared(routing_tile_kernel<PLANES>, BYTES);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, PAIRS};
   launch(routing_tile_kernel<PLANES>, it, call.stream, StreamArgs{call.args, call.route});
-  launch_combine<true, true>(call);
+  launch_combine<true, SUMMED>(call);
 }
 
 void run_tiles(Call& call) {
@@ -391,7 +394,7 @@ void run_tiles(Call& call) {
   launch_routing(call);
   const Launch it = {dim3(call.num_sms / PAIR * PAIR), THREADS, BYTES, CHAINED_PAIRS};
   launch(tile_kernel, it, call.stream, call.args);
-  launch_combine<false, true>(call);
+  launch_combine<false, SUMMED>(call);
 }
 
 // Shapes and dtypes are checked by the caller; all tensors start at multiples of 16 bytes.

@@ -4,8 +4,6 @@ import torch
 
 from .native_build import load_native
 
-FURTHEST_OFFSET = 512  # no expert is local from there on, on either side
-
 
 def run_native(
     routing_logits,
@@ -21,13 +19,13 @@ def run_native(
     """Launch moe.cu on the current stream. Arguments as in kernel.py's run(), checked there.
 
     All tensors begin on 16-byte boundaries. weights: gemm1 and gemm2 weights, each with its
-    scales; scalars: expert offset, scaling factor. way: "stream" or "tiles", as in NATIVE_WAYS.
+    scales; scalars: expert offset within +-512, scaling factor. way: "stream" or "tiles", as in
+    NATIVE_WAYS.
     Raises RuntimeError for a failed build or launch.
     """
     device = output.device
     w1, w1_scale, w2, w2_scale = weights
     offset, scaling = scalars
-    offset = max(-FURTHEST_OFFSET, min(FURTHEST_OFFSET, int(offset)))
     with torch.cuda.device_of(output):
         module = load_native("moe.cu", torch.cuda.get_device_capability(device))
         scratch_bytes = module.count_scratch_bytes(output.shape[0])

@@ -98,17 +98,19 @@ constexpr int MOST_IN_PLANES = 1536;
 constexpr int ROUTED_ROWS = 32;      // tokens of a CTA of route_kernel, a warp each
 
 struct Tuning {
-  static constexpr int WEIGHT_STAGES = 9;  // 144 KiB
-  static constexpr int ROW_STAGES = 6;     // 48 KiB
+  static constexpr int WEIGHT_STAGES = 10;  // 160 KiB
+  static constexpr int ROW_STAGES = 6;      // 48 KiB
+  static constexpr int STAGES_AHEAD = 4;    // of a unit's weights, requested before its C is there
 };
 constexpr int WEIGHT_STAGES = Tuning::WEIGHT_STAGES, ROW_STAGES = Tuning::ROW_STAGES;
 
 // A unit is 64 rows of one expert's weights times all of its packed rows, all of k. An expert has
-// at most a row a token. Its threads: two warpgroups that multiply, up to eight packed rows each, a
-// warp that requests weights, three that request packed rows.
+// at most a row a token. Its threads: two warpgroups that multiply, a stage each in turns, a warp
+// that requests weights, three that request packed rows.
 constexpr int UNIT_WEIGHTS = 64, UNIT_ROWS = 16;
 constexpr int MOST_STREAMED = UNIT_ROWS;     // tokens of stream_kernel
-constexpr int COLUMNS = UNIT_ROWS / 2;       // of a warpgroup's products
+constexpr int COLUMNS = UNIT_ROWS / 2;       // of a product: half of a unit's rows, or all
+constexpr int HALVES = UNIT_ROWS / COLUMNS;
 constexpr int STAGE_BLOCKS = 2;              // of k: 16 KiB of weights
 constexpr int BLOCK_PIECES = BLOCK / PIECE;  // scales of C in a block of k
 constexpr int FIRST_UNITS = PIECES;          // of an expert: each has 32 columns of C
@@ -116,7 +118,11 @@ constexpr int SECOND_UNITS = HIDDEN / UNIT_WEIGHTS;
 constexpr int FIRST_STAGES = HIDDEN_BLOCKS / STAGE_BLOCKS;
 constexpr int SECOND_STAGES = WIDTH_BLOCKS / STAGE_BLOCKS;
 
-constexpr int GROUP_THREADS = 128, MULTIPLYING = 2 * GROUP_THREADS;
+constexpr int MULTIPLIERS = 2;  // warpgroups
+constexpr int GROUP_THREADS = 128, MULTIPLYING = MULTIPLIERS * GROUP_THREADS;
+static_assert(WEIGHT_STAGES % MULTIPLIERS == 0 && ROW_STAGES % MULTIPLIERS == 0 &&
+                  FIRST_STAGES % MULTIPLIERS == 0 && SECOND_STAGES % MULTIPLIERS == 0,
+              "a place in a ring is one warpgroup's for good: parity tells it which turn it is");
 constexpr int ROW_FEEDERS = 96;  // threads that request packed rows
 constexpr int THREADS = MULTIPLYING + 32 + ROW_FEEDERS;
 constexpr int WORKERS = THREADS / 32 - 1;  // warps that route: all but the one of the weights
@@ -137,18 +143,20 @@ struct alignas(16) Unit {
 
 struct SharedMemory {
   alignas(1024) uint8_t weights[WEIGHT_STAGES][STAGE_BLOCKS][UNIT_WEIGHTS * BLOCK];
-  // Of x, 16 rows; of C, for each warpgroup 8 of codes, then of what they round off.
+  // Of x, 16 rows; of C, for each half 8 of codes, then of what they round off.
   alignas(1024) uint8_t rows[ROW_STAGES][STAGE_BLOCKS][2 * UNIT_ROWS * BLOCK];
-  alignas(16) uint8_t out[2][COLUMNS * OUT_ROW];          // of each warpgroup
+  alignas(16) uint8_t out[COLUMNS * OUT_ROW];
   alignas(16) float row_scales[ROW_STAGES][STAGE_BLOCKS][UNIT_ROWS * 4];
   alignas(16) float weight_scales[2][2 * HIDDEN_BLOCKS];  // of this unit and the next
-  float peaks[2][4][COLUMNS];
+  float peaks[4][COLUMNS];
+  float given[2][HALVES][COLUMNS / 2][GROUP_THREADS];     // sums: of this unit and the next
   alignas(16) Unit units[UNIT_STAGES];
   alignas(8) uint2 few_locals[MOST_FEW];
   int expert_rows[LOCAL];                                 // packed rows
   alignas(8) uint64_t weights_full[WEIGHT_STAGES], weights_free[WEIGHT_STAGES];
   uint64_t rows_full[ROW_STAGES], rows_free[ROW_STAGES];
   uint64_t unit_full[UNIT_STAGES], unit_free[UNIT_STAGES];
+  uint64_t sums_given[2];
   uint64_t rows_counted;  // expert_rows are there
 };
 

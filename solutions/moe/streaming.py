@@ -19,7 +19,7 @@ which costs tensor-core time only, of which there is plenty here.
 import triton
 import triton.language as tl
 
-from .activation import round_to_e4m3, scale_rows, swiglu
+from .activation import join_scales, round_to_e4m3, scale_rows, swiglu
 from .dependent_launch import enter_chain
 from .routing import NUM_LOCAL_EXPERTS, locate_row_tile, num_row_tiles
 
@@ -86,7 +86,7 @@ def stream_kernel(
             if HAS_RESIDUAL:
                 residual = tl.load(x_tile + residual_offset + block * SCALE_BLOCK)
                 product = tl.dot(w, residual.T, product)
-            acc += product * (x_scale[None, :] * w_scale)
+            acc += product * join_scales(x_scale[None, :], w_scale)
             w_scale, x_scale = next_w_scale, next_x_scale
 
         out_rows = split.to(tl.int64) * capacity + first_row + columns

@@ -16,6 +16,7 @@
 
 #include <cfloat>
 
+#include "finite_product.cuh"
 #include "fp8_products.cuh"
 #include "fp8_row_products.cuh"
 #include "named_barrier.cuh"
@@ -134,7 +135,8 @@ __device__ __forceinline__ void multiply_tile(TileShared& shared, Ring<TILE_STAG
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float of_row = shared.row_scales[ring.stage][lane_row<Form>() + 8 * i];
-      scales[0][i] = of_row * of_weights.x, scales[1][i] = of_row * of_weights.y;
+      scales[0][i] = multiply_finite(of_row, of_weights.x);
+      scales[1][i] = multiply_finite(of_row, of_weights.y);
     }
     await_products<1>(product[0]);
     add_scaled(acc[0], product[0], scales[0]);

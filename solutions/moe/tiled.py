@@ -19,7 +19,7 @@ added to fp32 accumulators. C is rounded to e4m3 with a scale per row and 128 co
 import triton
 import triton.language as tl
 
-from .activation import round_to_e4m3, scale_rows, swiglu
+from .activation import join_scales, round_to_e4m3, scale_rows, swiglu
 from .dependent_launch import enter_chain
 from .routing import NUM_LOCAL_EXPERTS, locate_row_tile, num_row_tiles
 
@@ -67,8 +67,8 @@ def multiply_pair(
         next_x_scale = tl.load(x_scale_ptr + (ahead * x_scale_stride + x_scale_columns))
         next_first_scale = tl.load(w_scales + ahead)
         next_second_scale = tl.load(w_scales + SECOND_SCALE + ahead)
-        first += tl.dot(x, first_w.T) * (x_scale * first_scale)[:, None]
-        second += tl.dot(x, second_w.T) * (x_scale * second_scale)[:, None]
+        first += tl.dot(x, first_w.T) * join_scales(x_scale, first_scale)[:, None]
+        second += tl.dot(x, second_w.T) * join_scales(x_scale, second_scale)[:, None]
         x_scale, first_scale, second_scale = next_x_scale, next_first_scale, next_second_scale
     return first, second
 

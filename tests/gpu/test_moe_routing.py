@@ -101,12 +101,13 @@ def test_nan_scores_rank_last(marking_weights, seq_len):
 
 
 @pytest.mark.parametrize("seq_len", ROUTED_LENGTHS)
-def test_nan_codes_give_nan_in_their_rows_alone(marking_weights, seq_len):
+@pytest.mark.parametrize("route", [None, "portable"])
+def test_nan_codes_give_nan_in_their_rows_alone(marking_weights, route, seq_len):
     inputs = random_inputs(wide_logits(seq_len, 51), marking_weights, 64, seed=0, device="cuda")
-    (want,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+    (want,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),), route)
     codes = inputs["hidden_states"].view(torch.uint8)
     codes[1::3, 0] = E4M3_NAN
-    (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),))
+    (output,) = call(ROOM, list(inputs.values()), (empty_output(seq_len),), route)
     chosen = torch.from_numpy(select(inputs["routing_logits"].cpu(), torch.zeros(EXPERTS)))
     is_local = ((chosen >= 64) & (chosen < 64 + LOCAL_EXPERTS)).any(dim=1)
     has_nan = is_local & (torch.arange(seq_len) % 3 == 1)

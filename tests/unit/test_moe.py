@@ -216,6 +216,25 @@ def test_activation_of_saturated_gates_and_subnormal_results():
     assert ((got - want).abs() <= want.abs().amax(1, keepdim=True) * 2.0**-5 + 1e-37).all()
 
 
+@pytest.mark.parametrize("nan_bits", [0x7FC00000, 0x7FFFFFFF, -1])
+def test_activation_keeps_nan_where_it_is(nan_bits):
+    partial = torch.randn(1, 2, 256, generator=torch.Generator().manual_seed(7))
+    partial[0, 1, 3] = torch.tensor(nan_bits, dtype=torch.int32).view(torch.float32)
+    counts = torch.zeros(LOCAL_EXPERTS, dtype=torch.int32)
+    counts[9] = 2
+    codes = poisoned(2, 2, 128, dtype=torch.float8_e4m3fn)
+    scale = poisoned(1, 2)
+    module("streaming").activate_kernel[(1, 1)](
+        *(partial.to(device()), counts.to(device()), codes, scale, 2),
+        WIDTH=128,
+        BLOCK_ROWS=16,
+        SPLITS=1,
+        PDL=False,
+    )
+    assert codes[0].float().isnan().nonzero().tolist() == [[1, 3]]
+    assert scale.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("block_rows", "group"), [(32, 4), pytest.param(16, 3, marks=pytest.mark.slow)]
 )
@@ -329,6 +348,29 @@ def test_no_local_expert_gives_exact_zeros(weights, seq_len):
     output = poison(empty_output(seq_len))
     build("moe")(*inputs.values(), output)
     assert (output == 0).all()
+
+
+@pytest.mark.parametrize("offset", [2**31, 2**63, -(2**63) - 1, 2**64 + 96, 10**30])
+def test_any_integer_is_an_offset(weights, offset):
+    inputs = random_inputs(route_to([ON_EXPERT_5]), weights, 96, seed=14, device=device())
+    output = poison(empty_output(1))
+    build("moe")(*(inputs | {"local_expert_offset": offset}).values(), output)
+    assert (output == 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seq_len", [2, 20, 1600])
+def test_zeros_stay_zeros_whatever_their_scale(weights, seq_len):
+    """Token 1 has a block of zeros whose scale overflows times a weight's."""
+    choices = [ELSEWHERE] * seq_len
+    choices[:2] = [ON_EXPERT_5] * 2
+    changed = weights | {"gemm1_weights_scale": weights["gemm1_weights_scale"].clone()}
+    changed["gemm1_weights_scale"][5, :, 2] = 1e10
+    inputs = random_inputs(route_to(choices), changed, 96, seed=18, device=device())
+    inputs["hidden_states"].view(torch.uint8)[:2, 256:384] = 0
+    inputs["hidden_states_scale"][2, 1] = 1e30
+    (output,) = call("moe", list(inputs.values()), (empty_output(seq_len),))
+    assert_matches(output, *oracle(**inputs), 3 * CODE_ERROR)
 
 
 @pytest.mark.slow
