@@ -278,10 +278,13 @@ def test_gates_at_their_ends_and_keys_that_repeat(length, num_seqs, prefill, rou
 
 @pytest.mark.parametrize(
     ("lengths", "are_equal"),
-    [([16], True), ([16] * 8, True), ([64], False), ([100, 64], False)],
+    [([16], True), ([16] * 8, True), ([16] * 10, True), ([64], False), ([100, 64], False)],
 )
 def test_keys_of_norm_2(lengths, are_equal, prefill, route, request):
     """Equal keys with beta = g = 1: every token multiplies the error by -3."""
+    if len(lengths) == 10:
+        reason = "more tokens than the recurrence takes; chunks keep what grows so in fp16"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     if route == "portable" and len(lengths) == 8:
         reason = "measured on an H200: 9 elements miss 1e-2 absolutely and relatively"
         request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
