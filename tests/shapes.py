@@ -236,7 +236,7 @@ def render(room: str, head: dict[str, Any], rows: Sequence[Row], packed_sha256: 
     for family in FAMILIES[room]:
         for row in (row for row in rows if row.family == family.name):
             ratio = ratio_of(family, rows, row.size)
-            line, times = "-", "-"
+            line, times = "anchor" if row.size in family.anchors else "-", "-"
             if ratio is not None:
                 line, times = f"{row.latency_us / ratio:.2f}", f"{ratio:.2f}"
             others = ", ".join(f"{name} {us:.1f}" for name, us in row.others_us.items()) or "-"

@@ -254,12 +254,27 @@ def test_underflowing_scores(weights, seq_len, judge):
     assert (output == 0).all()
 
 
-@pytest.mark.parametrize("seq_len", [20, 1800])
+@pytest.mark.parametrize("seq_len", [4, STREAMED, 600, 1800, 4200])
 @pytest.mark.parametrize("magnitude", [1e-12, 1e-3, 1e6])
 def test_scales_of_any_magnitude(weights, magnitude, seq_len, judge):
+    """Rows' own errors: outputs of 1e-19 are within any absolute tolerance."""
     inputs = random_inputs(random_logits(seq_len, 15), weights, 96, seed=16, device="cuda")
     inputs["hidden_states_scale"] *= magnitude
-    judge(inputs)
+    output, want = judge(inputs)
+    assert row_errors(output, want).max() <= most_error(seq_len)
+
+
+@pytest.mark.parametrize("seq_len", [4, STREAMED, 600, 2000, 5000])
+def test_zeros_stay_zeros_whatever_their_scale(weights, seq_len, judge):
+    """A block of zeros in each row, whose scale times a weight's is beyond fp32."""
+    changed = weights | {"gemm1_weights_scale": weights["gemm1_weights_scale"].clone()}
+    changed["gemm1_weights_scale"][:, :, 2] = 1e10
+    logits = ROUTINGS["every expert"](seq_len)
+    inputs = random_inputs(logits, changed, 64, seed=53, device="cuda")
+    inputs["hidden_states"].view(torch.uint8)[:, 256:384] = 0
+    inputs["hidden_states_scale"][2] = 1e30
+    output, want = judge(inputs)
+    assert row_errors(output, want).max() <= most_error(seq_len)
 
 
 @pytest.mark.parametrize("seq_len", [4, STREAMED, 300, 600, 1800, 4200])
