@@ -73,18 +73,30 @@ def _moe_weights(device: str) -> tuple[dict[str, torch.Tensor], list[int]]:
     return moe.zero_weights(device), []
 
 
-def _moe(tokens: int, device: str) -> Call:
-    """A local expert for each token, in turns, as many assignments as tokens: what uniform routing
-    gives on average, without its chance, which decides what few tokens cost."""
+def _moe_call(logits: torch.Tensor, experts: int, device: str) -> Call:
+    """Of the first `experts` local ones weights are drawn."""
     weights, drawn = _moe_weights(device)
-    for expert in range(len(drawn), min(tokens, moe.LOCAL_EXPERTS)):
+    for expert in range(len(drawn), experts):
         moe.fill_expert(weights, expert, torch.Generator(device).manual_seed(expert))
         drawn.append(expert)
-    elsewhere = tuple(range(moe.LOCAL_EXPERTS, moe.LOCAL_EXPERTS + moe.TOP_K - 1))
-    logits = moe.route_to([(t % moe.LOCAL_EXPERTS, *elsewhere) for t in range(tokens)])
+    tokens = logits.shape[0]
     inputs = moe.random_inputs(logits, weights, 0, seed=tokens, device=device)
     output = torch.empty(tokens, moe.HIDDEN, dtype=torch.bfloat16, device=device)
     return list(inputs.values()), [output]
+
+
+def _moe_in_turns(tokens: int, device: str) -> Call:
+    """A local expert for each token, in turns, as many assignments as tokens: what uniform routing
+    gives on average, without its chance, which decides what few tokens cost."""
+    elsewhere = tuple(range(moe.LOCAL_EXPERTS, moe.LOCAL_EXPERTS + moe.TOP_K - 1))
+    logits = moe.route_to([(t % moe.LOCAL_EXPERTS, *elsewhere) for t in range(tokens)])
+    return _moe_call(logits, min(tokens, moe.LOCAL_EXPERTS), device)
+
+
+def _moe_routed(tokens: int, device: str) -> Call:
+    """Random logits: half of the tokens have no local expert, a third several. All are hit."""
+    logits = torch.randn(tokens, moe.EXPERTS, generator=torch.Generator().manual_seed(tokens))
+    return _moe_call(logits, moe.LOCAL_EXPERTS, device)
 
 
 def _prefill_family(num_seqs: int) -> Family:
@@ -136,9 +148,15 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "moe": (
         Family(
             "tokens, one local expert each",
-            (1, 7, 16, 32, 80, 901, 1536, 11948, 14107),
-            (3, 11, 12, 17, 100, 256, 1537, 2048, 3072, 3073, 5000),
-            _moe,
+            (1, 7, 16, 32, 80, 901, 11948, 14107),
+            (3, 11, 12, 17, 100, 256, 1536, 1537, 2048, 3072, 3073, 4096, 4128, 5000, 8192),
+            _moe_in_turns,
+        ),
+        Family(
+            "tokens with random logits",
+            (80, 901, 11948, 14107, 32256),
+            (256, 1536, 1537, 2048, 3072, 3073, 4096, 5000, 8192, 15872, 16384),
+            _moe_routed,
         ),
     ),
     "dsa_indexer": (

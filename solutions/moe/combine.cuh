@@ -10,8 +10,8 @@ namespace {
 
 constexpr int COMBINERS = 128, COMBINED = 8;  // threads, and columns of each
 constexpr int COMBINE_PARTS = HIDDEN / (COMBINERS * COMBINED);
-// Tokens of a CTA behind tiles: a quarter of these have a sum to be written, where each would be
-// too little for a CTA. It lists their rows and requests several at once, whatever tokens they are
+// Tokens of a CTA behind tiles: a third of these have a sum to be written, where each would be too
+// little for a CTA. It lists their rows and requests several at once, whatever tokens they are
 // of. Of 16 tokens a CTA sums take longer to 900 tokens and as long at 14 000.
 constexpr int SUMMED = 4;
 

@@ -197,7 +197,7 @@ struct Launch {
   How how;
 };
 
-// Said in front of the first launch of each call: it is kept by the device.
+// Set in front of the first launch of each call: the setting is the current device's.
 template <typename A>
 void allow_shared(void (*kernel)(A), int bytes) {
   check_error(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));

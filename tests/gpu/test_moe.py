@@ -139,7 +139,7 @@ def judge(request):
 OFFICIAL = [(1, 32), (7, 192), (14, 0), (16, 224), (32, 32), (53, 32), (80, 96), (901, 96)]
 OFFICIAL += [(11948, 128), (14107, 32)]
 THRESHOLDS = {2, 15, 17, 32, 33, 64, 65, 128, 129, 256, 257, 512, 513, 1024, 1025}
-THRESHOLDS |= {LOOKED_AT, LOOKED_AT + 1, 4096, 4097, 15872, 16384} | BOTH_SIDES
+THRESHOLDS |= {LOOKED_AT, LOOKED_AT + 1, 4096, 4097, 15872, 16384, 32256, 32257} | BOTH_SIDES
 
 
 @pytest.mark.parametrize(("seq_len", "offset"), OFFICIAL)
@@ -457,7 +457,7 @@ def kernel():
     return module
 
 
-@pytest.mark.parametrize("seq_len", sorted(BOTH_SIDES | {1, 200, 15872}))
+@pytest.mark.parametrize("seq_len", sorted(BOTH_SIDES | {1, 200, 15872, 32256}))
 def test_the_native_route_is_the_one_that_runs(weights, seq_len, kernel, monkeypatch):
     """Where it can be built, calls that it serves do not reach the portable one unnoticed."""
     monkeypatch.setattr(kernel, "_run_portable", None)

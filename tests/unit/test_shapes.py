@@ -350,8 +350,10 @@ def test_borders_of_moes_choice_have_a_size_on_both_sides():
     kernel = sys.modules[build("moe")._callable.__module__]
     plan = constants_of("moe", "plan.cuh")
     limits = [plan[name] for name in ("MOST_FEW", "MOST_IN_PLANES", "MOST_ROUTED")]
-    (family,) = FAMILIES["moe"]
-    assert both_sides([kernel.NATIVE_WAYS[0][0], *limits]) <= {*family.sizes}
+    in_turns, routed = FAMILIES["moe"]
+    assert both_sides([kernel.NATIVE_WAYS[0][0], *limits]) <= {*in_turns.sizes}
+    assert both_sides(limits[1:]) <= {*routed.sizes}
+    assert kernel.NATIVE_WAYS[1][0] in routed.sizes
 
 
 @pytest.mark.parametrize("room", FAMILIES)
