@@ -110,9 +110,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     feed_weights(shared, all, ticket, shared.expert_rows[threadIdx.x % 32]);
     return;
   }
-  route_tokens(shared, args);
+  const int token = find_own_token(all);
+  const bool has_token = token < all.num_tokens;
+  Chosen chosen;
+  if (has_token) chosen = route_own_token(shared, args, token);
   sync_threads_of(BARRIERS_MADE, THREADS);
   if (threadIdx.x < 32) pack_tokens(shared, args, await_locals(shared, args));
+  if (has_token) tell_weights(all.told, token, weigh(chosen, args.route.scaling));
   sync_threads_of(WORKERS_MEET, 32 * WORKERS);
   allow_next_launch();
   if (threadIdx.x < MULTIPLYING) {

@@ -127,53 +127,54 @@ __device__ __forceinline__ void squash(float (&scores)[LANE_EXPERTS]) {
   for (int i = 0; i < LANE_EXPERTS; ++i) scores[i] = __frcp_rn(sums[i]);
 }
 
-// A token's slot as lanes 0 to 7 hold it: expert and score without bias.
-struct Slot {
+// A token's slots: the experts that lanes 0 to 7 hold, and of all its experts the scores without
+// bias, of which each lane has its own.
+struct Chosen {
   int expert;
-  float score;
+  float scores[LANE_EXPERTS];
 };
 
-__device__ __forceinline__ Slot choose_experts(const float* logits, const __nv_bfloat16* bias,
-                                               int token) {
+__device__ __forceinline__ Chosen choose_experts(const float* logits, const __nv_bfloat16* bias,
+                                                 int token) {
   const int lane = threadIdx.x % 32;
   const float4* row = reinterpret_cast<const float4*>(logits + int64_t{token} * EXPERTS) + 2 * lane;
   const uint4 packed = __ldg(reinterpret_cast<const uint4*>(bias) + lane);
   const float4 low = __ldg(row), high = __ldg(row + 1);
-  float scores[LANE_EXPERTS] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  Chosen chosen = {0, {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
   const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
   float biased[LANE_EXPERTS];
   int keys[LANE_EXPERTS];
-  squash(scores);
+  squash(chosen.scores);
 #pragma unroll
   for (int i = 0; i < LANE_EXPERTS; ++i) {
     const float bias = __uint_as_float(i % 2 ? pairs[i / 2] & 0xffff0000 : pairs[i / 2] << 16);
-    const float sum = scores[i] + bias;
+    const float sum = chosen.scores[i] + bias;
     biased[i] = sum >= -FLT_MAX ? sum : -FLT_MAX;
   }
   const bool is_kept = is_group_kept(score_group(biased));
 #pragma unroll
   for (int i = 0; i < LANE_EXPERTS; ++i) keys[i] = key_of(is_kept ? biased[i] : -FLT_MAX);
-  const int expert = take_best(keys);
-  Slot slot = {expert, 0.0f};
-#pragma unroll
-  for (int i = 0; i < LANE_EXPERTS; ++i) {
-    const float score = __shfl_sync(FULL, scores[i], expert / LANE_EXPERTS);
-    if (expert % LANE_EXPERTS == i) slot.score = score;
-  }
-  return slot;
+  chosen.expert = take_best(keys);
+  return chosen;
 }
 
 // The weight of each slot, in lanes 0 to 7.
-__device__ __forceinline__ float weigh(const Slot& slot, float scaling) {
-  float total = slot.score;
+__device__ __forceinline__ float weigh(const Chosen& chosen, float scaling) {
+  float score = 0.0f;
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; ++i) {
+    const float other = __shfl_sync(FULL, chosen.scores[i], chosen.expert / LANE_EXPERTS);
+    if (chosen.expert % LANE_EXPERTS == i) score = other;
+  }
+  float total = score;
 #pragma unroll
   for (int mask = 1; mask < TOP_K; mask *= 2) total += __shfl_xor_sync(FULL, total, mask);
-  return __fdiv_rn(slot.score, total + 1e-20f) * scaling;
+  return __fdiv_rn(score, total + 1e-20f) * scaling;
 }
 
 // A token's local experts, a byte each.
-__device__ __forceinline__ uint2 list_locals(const Slot& slot, int offset) {
-  const int local = slot.expert - offset;
+__device__ __forceinline__ uint2 list_locals(int expert, int offset) {
+  const int local = expert - offset;
   const uint32_t byte = local >= 0 && local < LOCAL ? local : NOT_LOCAL;
   uint2 packed = {0, 0};
 #pragma unroll
@@ -185,24 +186,24 @@ __device__ __forceinline__ uint2 list_locals(const Slot& slot, int offset) {
 }
 
 // A token's local experts as in Told.
-__device__ __forceinline__ uint2 describe_locals(const Slot& slot, float weight, int offset,
+__device__ __forceinline__ uint2 describe_locals(int expert, float weight, int offset,
                                                  int token) {
-  const int local = slot.expert - offset;
+  const int local = expert - offset;
   const bool is_local = threadIdx.x % 32 < TOP_K && local >= 0 && local < LOCAL;
   const uint32_t locals = __ballot_sync(FULL, is_local);
-  if (__popc(locals) != 1) return list_locals(slot, offset);
+  if (__popc(locals) != 1) return list_locals(expert, offset);
   const int from = __ffs(locals) - 1;
-  const uint32_t expert = __shfl_sync(FULL, local, from);
-  return {__float_as_uint(__shfl_sync(FULL, weight, from)), LONE << 24 | expert << 16 | token};
+  const uint32_t lone = __shfl_sync(FULL, local, from);
+  return {__float_as_uint(__shfl_sync(FULL, weight, from)), LONE << 24 | lone << 16 | token};
 }
 
 // Routes a token. Returns its local experts as in Told.
 __device__ __forceinline__ uint2 route(const RouteArgs& args, int token) {
   const int lane = threadIdx.x % 32;
-  const Slot slot = choose_experts(args.logits, args.bias, token);
-  const float weight = weigh(slot, args.scaling);
+  const Chosen chosen = choose_experts(args.logits, args.bias, token);
+  const float weight = weigh(chosen, args.scaling);
   if (lane < TOP_K) args.routing.slot_weight[int64_t{token} * TOP_K + lane] = weight;
-  return describe_locals(slot, weight, args.offset, token);
+  return describe_locals(chosen.expert, weight, args.offset, token);
 }
 
 // The slot, 0 to 7, of a local expert among a token's; -1 if it is in none.

@@ -37,28 +37,34 @@ __device__ __forceinline__ bool is_few(const Args& args) { return args.num_token
 // The CTA that says which rows and weights a token's slots have, whoever routes it first.
 __device__ __forceinline__ bool is_owner(int token) { return token % gridDim.x == blockIdx.x; }
 
-// Routes a token. Tells its local experts to all CTAs, or to this one alone, and the weights of its
-// slots, if it is the CTA's, to combine_kernel. TILES: as tiles are told of lone ones.
-template <bool TILES>
-__device__ __forceinline__ void route_token(const StreamArgs& args, int token,
+// Tells a token's local experts to all CTAs, or to this one alone.
+__device__ __forceinline__ void tell_locals(const Told& told, int token, uint2 locals,
                                             uint2* here = nullptr) {
+  if (threadIdx.x % 32 > 0) return;
+  if (here != nullptr) {
+    *here = locals;
+  } else {
+    store_halves(told.locals + token, locals, told.nonce);
+  }
+}
+
+// Tells combine_kernel what a token's slots weigh, if the token is the CTA's.
+__device__ __forceinline__ void tell_weights(const Told& told, int token, float weight) {
   const int lane = threadIdx.x % 32;
+  if (lane >= TOP_K || !is_owner(token)) return;
+  uint2* half = reinterpret_cast<uint2*>(told.slots + int64_t{token} * TOP_K + lane) + 1;
+  store_half(half, __float_as_uint(weight), told.nonce >> 32);
+}
+
+// Routes a token and tells of it. TILES: as tiles are told of lone experts.
+template <bool TILES>
+__device__ __forceinline__ void route_token(const StreamArgs& args, int token) {
   const Told& told = args.all.told;
-  const Slot slot = choose_experts(args.route.logits, args.route.bias, token);
-  const float weight = weigh(slot, args.route.scaling);
-  const uint2 locals = TILES ? describe_locals(slot, weight, args.route.offset, token)
-                             : list_locals(slot, args.route.offset);
-  if (lane == 0) {
-    if (here != nullptr) {
-      *here = locals;
-    } else {
-      store_halves(told.locals + token, locals, told.nonce);
-    }
-  }
-  if (lane < TOP_K && is_owner(token)) {
-    uint2* half = reinterpret_cast<uint2*>(told.slots + int64_t{token} * TOP_K + lane) + 1;
-    store_half(half, __float_as_uint(weight), told.nonce >> 32);
-  }
+  const Chosen chosen = choose_experts(args.route.logits, args.route.bias, token);
+  const float weight = weigh(chosen, args.route.scaling);
+  tell_locals(told, token, TILES ? describe_locals(chosen.expert, weight, args.route.offset, token)
+                                 : list_locals(chosen.expert, args.route.offset));
+  tell_weights(told, token, weight);
 }
 
 // Local experts of all tokens, a lane each, as soon as all are known.
@@ -96,13 +102,19 @@ __device__ __forceinline__ uint32_t find_members(uint2 locals) {
   return bits;
 }
 
-// All workers: each routes a token at most. If CTAs are few, await_locals() does the rest.
-__device__ __forceinline__ void route_tokens(SharedMemory& shared, const StreamArgs& args) {
-  const int worker = worker_number();
-  const bool is_here = is_few(args.all);
-  const int token = is_here ? worker : worker * gridDim.x + blockIdx.x;
-  uint2* here = is_here ? shared.few_locals + worker : nullptr;
-  if (token < args.all.num_tokens) route_token<false>(args, token, here);
+// The token that a worker routes, if there are as many. If CTAs are few, await_locals() routes the
+// rest.
+__device__ __forceinline__ int find_own_token(const Args& args) {
+  return is_few(args) ? worker_number() : worker_number() * gridDim.x + blockIdx.x;
+}
+
+// Routes a worker's own token, and tells its local experts. What its slots weigh can wait.
+__device__ __forceinline__ Chosen route_own_token(SharedMemory& shared, const StreamArgs& args,
+                                                  int token) {
+  const Chosen chosen = choose_experts(args.route.logits, args.route.bias, token);
+  uint2* here = is_few(args.all) ? shared.few_locals + token : nullptr;
+  tell_locals(args.all.told, token, list_locals(chosen.expert, args.route.offset), here);
+  return chosen;
 }
 
 // One warp: packed rows of each expert, which the warp of the weights waits for, their tokens, and,
