@@ -48,6 +48,20 @@ __device__ __forceinline__ void request_weights(SharedMemory& shared, const Args
   }
 }
 
+// Waits until the scales of all columns of an expert's last row of C are told; the columns may
+// still be on their way.
+__device__ __forceinline__ void await_parts(const Told& told, const Unit& unit) {
+  const int lane = threadIdx.x % 32;
+  const uint4* scales = told.c + int64_t{unit.first_row + unit.rows - 1} * C_WORDS +
+                        WIDTH / COLUMNS_A_WORD;
+  static_assert(PIECES == 64, "two a lane");
+  bool is_told;
+  do {
+    const uint4 low = load_relaxed(scales + lane), high = load_relaxed(scales + 32 + lane);
+    is_told = has_nonce(low, told.nonce) && has_nonce(high, told.nonce);
+  } while (!__all_sync(FULL, is_told));
+}
+
 // One warp: takes units, tells the others of them, requests their weights. ticket: in lane 0, the
 // first one; rows: of each lane's expert.
 __device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& args, int ticket,
@@ -69,6 +83,7 @@ __device__ __forceinline__ void feed_weights(SharedMemory& shared, const Args& a
     const int blocks = unit.kind == FIRST ? HIDDEN_BLOCKS : WIDTH_BLOCKS;
 #pragma unroll 1
     for (int block = 0; block < blocks; block += STAGE_BLOCKS) {
+      if (unit.kind == SECOND && block == HOLD_STAGES * STAGE_BLOCKS) await_parts(args.told, unit);
       wait_cta_phase(&shared.weights_free[ring.stage], ring.parity ^ 1);
       if (lane == 0) {
         request_weights(shared, args, unit, block, ring.stage);
@@ -201,6 +216,7 @@ __device__ __forceinline__ void feed_rows(SharedMemory& shared, const Args& args
     const int stages = unit.kind == FIRST ? FIRST_STAGES : SECOND_STAGES;
     const int* tokens = args.routing.row_token + unit.first_row;
     const int token = unit.kind == FIRST && lane < unit.rows ? tokens[lane] : 0;
+    if (unit.kind == SECOND && POLLS_SCALES) await_parts(args.told, unit);
 #pragma unroll 1
     for (; stage < stages; stage += ROW_WARPS) {
       wait_cta_phase(&shared.rows_free[ring.stage], ring.parity ^ 1);
@@ -209,7 +225,7 @@ __device__ __forceinline__ void feed_rows(SharedMemory& shared, const Args& args
       } else {
         feed_c(shared, args, unit, stage * STAGE_BLOCKS, ring.stage);
       }
-      ring.advance(ROW_WARPS);
+      ring.skip(ROW_WARPS);
     }
     stage -= stages;
   }

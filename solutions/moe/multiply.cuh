@@ -42,7 +42,7 @@ struct Rings {
     arrive_for_warp(&shared.rows_free[rows.stage]);
   }
   __device__ __forceinline__ void advance() {
-    weights.advance(MULTIPLIERS), rows.advance(MULTIPLIERS);
+    weights.skip(MULTIPLIERS), rows.skip(MULTIPLIERS);
   }
 };
 

@@ -100,6 +100,8 @@ constexpr int MOST_ROUTED = 3072;  // tokens of routing_tile_kernel
 constexpr int MOST_IN_PLANES = 1536;
 constexpr int ROUTED_ROWS = 32;      // tokens of a CTA of route_kernel, a warp each
 
+constexpr int HOLD_STAGES = 4;
+constexpr bool POLLS_SCALES = true;
 struct Tuning {
   static constexpr int WEIGHT_STAGES = 10;  // 160 KiB
   static constexpr int ROW_STAGES = 6;      // 48 KiB
@@ -167,7 +169,10 @@ template <int STAGES>
 struct Ring {
   int stage = 0;
   uint32_t parity = 0;
-  __device__ __forceinline__ void advance(int stages = 1) {
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void skip(int stages) {
     stage += stages;
     if (stage >= STAGES) stage -= STAGES, parity ^= 1;
   }
