@@ -49,6 +49,7 @@ NUM_EXPERTS = 256
 NUM_LOCAL_EXPERTS = 32
 FURTHEST_OFFSET = 512  # no expert is local from there on, on either side
 TOP_K = 8
+MOST_FP32 = float(torch.finfo(torch.float32).max)
 HIDDEN = 7168
 INTERMEDIATE = 2048
 SCALE_BLOCK = 128
@@ -418,6 +419,11 @@ def check(inputs, local_expert_offset, routed_scaling_factor, output):
                 f"{name}: expected {'an integer' if kind is numbers.Integral else 'a number'}, "
                 f"got {type(value).__name__}"
             )
+    if math.inf > abs(routed_scaling_factor) > MOST_FP32:
+        raise ValueError(
+            "routed_scaling_factor: expected a number that fp32 holds, within 3.4e38, got a larger "
+            "one; DeepSeek-V3's is 2.5"
+        )
     require(output, "output", (seq_len, HIDDEN), bf16, like=logits)
     for name, tensor in inputs.items():
         require_disjoint(output, "output", tensor, name)

@@ -118,6 +118,7 @@ constexpr int FIRST_UNITS = PIECES;          // of an expert: each has 32 column
 constexpr int SECOND_UNITS = HIDDEN / UNIT_WEIGHTS;
 constexpr int FIRST_STAGES = HIDDEN_BLOCKS / STAGE_BLOCKS;
 constexpr int SECOND_STAGES = WIDTH_BLOCKS / STAGE_BLOCKS;
+static_assert(Tuning::STAGES_AHEAD < SECOND_STAGES, "weights wait for C");
 
 constexpr int MULTIPLIERS = 2;  // warpgroups
 constexpr int GROUP_THREADS = 128, MULTIPLYING = MULTIPLIERS * GROUP_THREADS;

@@ -358,6 +358,15 @@ def test_any_integer_is_an_offset(weights, offset):
     assert (output == 0).all()
 
 
+@pytest.mark.parametrize("factor", [10**400, -1e300, 3.5e38])
+def test_a_factor_beyond_fp32_is_refused(weights, factor):
+    inputs = random_inputs(route_to([ON_EXPERT_5]), weights, 96, seed=14, device=device())
+    output = poison(empty_output(1))
+    with pytest.raises(ValueError, match="routed_scaling_factor: expected a number"):
+        build("moe")(*(inputs | {"routed_scaling_factor": factor}).values(), output)
+    assert output.isnan().all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seq_len", [2, 20, 1600])
 def test_zeros_stay_zeros_whatever_their_scale(weights, seq_len):
