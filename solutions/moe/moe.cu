@@ -307,8 +307,8 @@ struct Call {
   cudaStream_t stream;
 };
 
-// A number that no call before has had, and none of other processes is likely to have: a count from
-// a random number on, mixed (splitmix64).
+// A number that no other call, of this process or another one, is likely to have: a count from a
+// random number on, mixed (splitmix64).
 uint64_t next_nonce() {
   static std::atomic<uint64_t> count{uint64_t{std::random_device{}()} << 32 ^
                                      std::random_device{}()};

@@ -188,8 +188,8 @@ __device__ __forceinline__ void multiply_c(SharedMemory& shared, const float* we
   }
 }
 
-// The first warpgroup's sums of a unit. It may be one unit ahead: the ring of packed rows ends
-// there.
+// The first warpgroup's sums of a unit. It may be one unit ahead, not two: stages are filled in
+// order, and with the unit before not read to its end the ring of packed rows ends there.
 template <int PARTS>
 __device__ __forceinline__ void give_sums(SharedMemory& shared, int turn,
                                           const Sums (&acc)[PARTS]) {
@@ -218,7 +218,7 @@ __device__ __forceinline__ void take_sums(SharedMemory& shared, int turn, uint32
   }
 }
 
-// acc[i], linear half, becomes C. Leaves nothing in the others.
+// Of four sums the first two, of the linear half, become C; the gates behind them are read.
 __device__ __forceinline__ void activate(Sums& acc) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

@@ -120,7 +120,7 @@ constexpr int FIRST_STAGES = HIDDEN_BLOCKS / STAGE_BLOCKS;
 constexpr int SECOND_STAGES = WIDTH_BLOCKS / STAGE_BLOCKS;
 static_assert(Tuning::STAGES_AHEAD < SECOND_STAGES, "weights wait for C");
 
-constexpr int MULTIPLIERS = 2;  // warpgroups
+constexpr int MULTIPLIERS = 2;  // warpgroups: one gives its sums to the other
 constexpr int GROUP_THREADS = 128, MULTIPLYING = MULTIPLIERS * GROUP_THREADS;
 static_assert(WEIGHT_STAGES % MULTIPLIERS == 0 && ROW_STAGES % MULTIPLIERS == 0 &&
                   FIRST_STAGES % MULTIPLIERS == 0 && SECOND_STAGES % MULTIPLIERS == 0,
