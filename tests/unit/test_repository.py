@@ -319,6 +319,26 @@ def test_links_between_documents_lead_somewhere():
     assert broken == []
 
 
+def _ragged_rows(text):
+    """Lines of Markdown tables with other than their head's number of cells."""
+    lines, ragged, cells = text.split("\n"), [], 0
+    for number, line in enumerate(lines):
+        bars = re.sub(r"`[^`]*`|\\\|", "", line).count("|")
+        if not line.startswith("|"):
+            cells = 0
+        elif cells == 0:
+            cells = bars
+        elif bars != cells:
+            ragged.append(number + 1)
+    return ragged
+
+
+def test_tables_have_as_many_cells_as_their_heads():
+    assert _ragged_rows("| a | b |\n|---|\n| 1 | `x | y` |\n| 1 |\n\n| c |\n|---|") == [2, 4]
+    pages = {label(path): _ragged_rows(text) for path, text in texts() if path.suffix == ".md"}
+    assert {page: rows for page, rows in pages.items() if rows} == {}
+
+
 # Tools
 
 
