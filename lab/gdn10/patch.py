@@ -400,6 +400,11 @@ KNOCKS = {
     "no_kept": ((0, 1, 2), []),
     "no_last": ((0, 2), []),
     "no_policies": ((0, 2), [NO_DROPS]),  # nor drops
+    # Halves bring half of what they share with the other half, as if a copy served both (wrong results): the most that multicast can give.
+    "halves_share": ((0, 2), [(D, "operands, sizeof(Operands), &shared.full[stage]);", "operands, work.groups == GROUPS ? sizeof(Operands) : sizeof(Operands) / 2, &shared.full[stage]);"),
+                              (D, "solved, sizeof(Solved), &shared.full[stage]);", "solved, work.groups == GROUPS ? sizeof(Solved) : sizeof(Solved) / 2 / 16 * 16, &shared.full[stage]);")]),
+    "states_share": ((0, 2), [(D, "  arrive_expecting(&shared.full[stage], sizeof(keys));\n  copy_bulk(keys, operands->keys, sizeof(keys), &shared.full[stage]);", "  arrive_expecting(&shared.full[stage], sizeof(keys) / 2);\n  copy_bulk(keys, operands->keys, sizeof(keys) / 2, &shared.full[stage]);"),
+                              (D, "sizeof(to.writes) + sizeof(to.carry));\n  copy_bulk(to.writes, from->writes, sizeof(to.writes), &", "sizeof(to.writes) / 2 + sizeof(to.carry));\n  copy_bulk(to.writes, from->writes, sizeof(to.writes) / 2, &")]),
 }
 RIGHT = ("base", "queries_read_first", "no_prefetch", "state_loaded", "no_drops", "no_kept", "no_last", "no_policies")  # these compute the same
 VARIANTS = ["plain", "stamped", *KNOCKS]
