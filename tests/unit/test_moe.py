@@ -192,23 +192,30 @@ def test_activation_keeps_eight_bits_at_any_magnitude(magnitude):
     assert torch.isnan(scale[:, NUM_ROWS:]).all()
 
 
+def activate(partial):
+    """Codes [2, R, 128] and scale [1, R] of partial [1, R, 256], rows of one expert."""
+    rows = partial.shape[1]
+    counts = torch.zeros(LOCAL_EXPERTS, dtype=torch.int32)
+    counts[9] = rows
+    codes = poisoned(2, rows, 128, dtype=torch.float8_e4m3fn)
+    scale = poisoned(1, rows)
+    module("streaming").activate_kernel[(1, 1)](
+        *(partial.to(device()), counts.to(device()), codes, scale, rows),
+        WIDTH=128,
+        BLOCK_ROWS=16,
+        SPLITS=1,
+        PDL=False,
+    )
+    return codes, scale
+
+
 def test_activation_of_saturated_gates_and_subnormal_results():
     partial = torch.zeros(1, 4, 256)
     partial[0, 0] = torch.linspace(-300, 300, 256).roll(128)  # gates from -300 to 300
     partial[0, 1] = 1e-20  # products below the smallest normal number
     partial[0, 2, 128:] = -1e30  # silu underflows to -0
     partial[0, 3] = 1e15
-    counts = torch.zeros(LOCAL_EXPERTS, dtype=torch.int32)
-    counts[9] = 4
-    codes = poisoned(2, 4, 128, dtype=torch.float8_e4m3fn)
-    scale = poisoned(1, 4)
-    module("streaming").activate_kernel[(1, 1)](
-        *(partial.to(device()), counts.to(device()), codes, scale, 4),
-        WIDTH=128,
-        BLOCK_ROWS=16,
-        SPLITS=1,
-        PDL=False,
-    )
+    codes, scale = activate(partial)
     got = decode_rows(codes[0], scale) + decode_rows(codes[1], scale)
     up, gate = partial[0].split(128, dim=1)
     want = swiglu(up, gate)
@@ -220,17 +227,7 @@ def test_activation_of_saturated_gates_and_subnormal_results():
 def test_activation_keeps_nan_where_it_is(nan_bits):
     partial = torch.randn(1, 2, 256, generator=torch.Generator().manual_seed(7))
     partial[0, 1, 3] = torch.tensor(nan_bits, dtype=torch.int32).view(torch.float32)
-    counts = torch.zeros(LOCAL_EXPERTS, dtype=torch.int32)
-    counts[9] = 2
-    codes = poisoned(2, 2, 128, dtype=torch.float8_e4m3fn)
-    scale = poisoned(1, 2)
-    module("streaming").activate_kernel[(1, 1)](
-        *(partial.to(device()), counts.to(device()), codes, scale, 2),
-        WIDTH=128,
-        BLOCK_ROWS=16,
-        SPLITS=1,
-        PDL=False,
-    )
+    codes, scale = activate(partial)
     assert codes[0].float().isnan().nonzero().tolist() == [[1, 3]]
     assert scale.isfinite().all()
 
